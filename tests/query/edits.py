@@ -48,17 +48,14 @@ class Editor:
             kind = self.draw.choice(
                 [*self.edits, *["drop condition", "add condition", "change condition"], "union", "wrap"]
             )
-            if kind == "union":
-                changed = self.union(tree)
-            elif kind == "wrap":
-                changed = self.wrap(tree)
-            else:
-                selects = list(tree.find_all(exp.Select))
-                place = self.draw.choice(selects[:1] * 2 + selects)
-                try:
-                    changed = tree if self.edits[kind](place) else None
-                except sqlglot.errors.ParseError:
-                    changed = None
+            selects = list(tree.find_all(exp.Select))
+            try:
+                if kind in ("union", "wrap"):
+                    changed = self.union(tree) if kind == "union" else self.wrap(tree)
+                else:
+                    changed = tree if self.edits[kind](self.draw.choice(selects[:1] * 2 + selects)) else None
+            except sqlglot.errors.ParseError:  # what stands in GROUP BY is no expression
+                changed = None
             if changed is not None:
                 tree = changed
                 made.append(kind)

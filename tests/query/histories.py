@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -175,7 +176,7 @@ def summed(layers: list[Row]) -> Bag:
 def _literal(item: Any) -> str:
     if item is None:
         return "NULL"
-    return f"'{item}'" if isinstance(item, str) else str(item)
+    return f"'{item}'" if isinstance(item, str | date) else str(item)
 
 
 class View:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kilonova.model.encoding import Changes, Columns
@@ -13,7 +14,7 @@ from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.parsing import parse_query
-from kilonova.query.properties import RelationFacts
+from kilonova.query.properties import Known
 from kilonova.query.rendering import render
 from kilonova.query.tree import WEIGHT, Node, names, scans
 from tests.query.edits import Editor
@@ -27,10 +28,6 @@ def contents(draw: random.Random) -> dict[str, Bag]:
     for name in ("r", "g"):
         found[name] += Counter({row(draw, name): 2})
     return found
-
-
-def plan(text: str) -> tuple[MaterializedRelation, ...]:
-    return plan_materializations("v", parse_query(text, KNOWN), KNOWN)
 
 
 def computed(world: World, node: Node) -> tuple[dict[str, str], Bag]:
@@ -89,52 +86,73 @@ def migrated(world: World, item: MaterializedRelation, migration: Migration, old
             return Counter(tuple(each[name] for name in wanted) for each in by_key.values())
 
 
-def check(old: str, new: str, seed: int, contents_: int = 3) -> dict[str, Migration | NoMigration]:
-    """Check that migrations of the relations of a view equal recomputation; return the migrations.
+class QueryPair:
+    """A view before and after a change of its query, and the migrations of the relations that it stores.
 
-    Raises:
-        AssertionError: one does not.
+    Args:
+        name: the view.
+        old: its query before the change.
+        new: its query after it.
+        known: the channels.
     """
-    was, now = plan(old), plan(new)
-    by_name = {item.channel: item for item in was}
-    known = dict(KNOWN)
-    pairs = []
-    for item in now:
-        known[item.channel] = item.facts
-        before = by_name.get(item.channel)
-        if before is not None and before.whole is None is item.whole and _can_read(before, known, by_name):
-            pairs.append((before, item))
-    found = {}
-    for before, item in pairs:
-        if before.tree != item.tree:
-            found[item.channel] = derive_migration(before.tree, item.tree, before, known)
-    made = {name: each for name, each in found.items() if isinstance(each, Migration)}
-    if made:
-        draw = random.Random(seed)
-        for _ in range(contents_):
-            world = World()
-            world.step(contents(draw))
-            for item in now:
-                columns, expected = computed(world, item.tree)
-                before = by_name.get(item.channel)
-                if before is not None and item.channel in made:
-                    migration: Migration | None = made[item.channel]
-                    types, rows = computed(world, before.tree)
-                    while migration is not None:
-                        rows = migrated(world, before, migration, rows, types)
-                        types, right = computed(world, migration.tree)
-                        assert rows == right, f"{rows - right} too many, {right - rows} too few"
-                        migration = migration.then
-                    assert rows == expected, f"{rows - expected} too many, {expected - rows} too few"
-                world.types[item.channel] = columns
+
+    def __init__(self, name: str, old: str, new: str, known: Known) -> None:
+        self._was = {item.channel: item for item in plan_materializations(name, parse_query(old, known), known)}
+        self._now = plan_materializations(name, parse_query(new, known), known)
+        self.others = tuple(item.channel for item in self._now if item.channel not in self._was)
+        self.migrations: dict[str, Migration | NoMigration] = {}
+        every = dict(known)
+        for item in self._now:
+            every[item.channel] = item.facts
+            before = self._was.get(item.channel)
+            if before is not None and before.tree != item.tree and before.whole is None is item.whole:
+                if _can_read(before, every, self._was):
+                    self.migrations[item.channel] = derive_migration(before.tree, item.tree, before, every)
+                else:
+                    self.migrations[item.channel] = NoMigration(reason="the relations that it reads are others")
+
+    @property
+    def migrates(self) -> bool:
+        """Whether no relation is recomputed."""
+        return not self.others and all(isinstance(each, Migration) for each in self.migrations.values())
+
+    @property
+    def from_output(self) -> bool:
+        """Whether nothing is read but what is stored for the query."""
+        found = self.migrations.items()
+        return self.migrates and all(
+            isinstance(each, Migration) and each.reads.keys() <= {channel} for channel, each in found
+        )
+
+    def check(self, worlds: Iterable[World]) -> None:
+        """Check that the migrations equal recomputation.
+
+        Raises:
+            AssertionError: one does not.
+        """
+        if not any(isinstance(each, Migration) for each in self.migrations.values()):
+            return
+        for world in worlds:
+            for item in self._now:
+                types, expected = computed(world, item.tree)
+                migration = self.migrations.get(item.channel)
+                if isinstance(migration, Migration):
+                    self._check(world, self._was[item.channel], migration, expected)
+                world.types[item.channel] = types
                 world.settled.discard(item.channel)
                 world.put(item.channel, expected, expected)
-    return found
+
+    def _check(self, world: World, before: MaterializedRelation, migration: Migration | None, expected: Bag) -> None:
+        types, rows = computed(world, before.tree)
+        while migration is not None:
+            rows = migrated(world, before, migration, rows, types)
+            types, right = computed(world, migration.tree)
+            assert rows == right, f"{rows - right} too many, {right - rows} too few"
+            migration = migration.then
+        assert rows == expected, f"{rows - expected} too many, {expected - rows} too few"
 
 
-def _can_read(
-    item: MaterializedRelation, known: dict[str, RelationFacts], was: dict[str, MaterializedRelation]
-) -> bool:
+def _can_read(item: MaterializedRelation, known: Known, was: Mapping[str, MaterializedRelation]) -> bool:
     """Whether a relation of the old view can be computed from the relations of the new one."""
     for scan in scans(item.tree):
         facts = known.get(scan.channel)
@@ -143,6 +161,15 @@ def _can_read(
         if scan.channel in was and was[scan.channel].facts.key != facts.key:
             return False
     return True
+
+
+def worlds(seed: int, count: int = 3) -> Iterator[World]:
+    """Tables with random rows."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        world = World()
+        world.step(contents(draw))
+        yield world
 
 
 TYPING_ERRORS = ("Binder Error", "Conversion Error", "No function")
@@ -172,7 +199,8 @@ if __name__ == "__main__":
     for seed in range(first, first + count):
         old, new, kinds = random_pair(seed)
         try:
-            found = check(old, new, seed)
+            pair = QueryPair("v", old, new, KNOWN)
+            pair.check(worlds(seed))
         except (UnsupportedSql, KilonovaError):
             outcomes["beyond"] += 1
             continue
@@ -189,7 +217,7 @@ if __name__ == "__main__":
             if "-v" in sys.argv:
                 traceback.print_exc()
             continue
-        for each in found.values():
+        for each in pair.migrations.values():
             if isinstance(each, NoMigration):
                 outcomes["none"] += 1
                 reasons[each.reason] += 1
@@ -197,7 +225,7 @@ if __name__ == "__main__":
                     print(f"{each.reason}\n   {old}\n   {new}")
             else:
                 outcomes["then" if each.then is not None else type(each.encoding).__name__] += 1
-        if not found:
+        if not pair.migrations:
             outcomes["same"] += 1
     print(dict(outcomes), f"{time.monotonic() - began:.0f} s")
     for reason, n in reasons.most_common(25):

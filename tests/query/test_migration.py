@@ -15,7 +15,8 @@ from kilonova.model.encoding import describe_encoding
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.rendering import render
 from kilonova.query.syntax import UnsupportedSql
-from tests.query.query_pairs import TYPING_ERRORS, check, random_pair
+from tests.query.histories import KNOWN
+from tests.query.query_pairs import TYPING_ERRORS, QueryPair, random_pair, worlds
 from tests.seeds import SEED
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -44,7 +45,9 @@ def described(migration: Migration | NoMigration) -> str:
 
 def derived(old: str, new: str) -> str:
     """What the fixture of two queries shows; its rows are compared with recomputed ones."""
-    return "\n".join(described(each) for each in check(old, new, seed=1, contents_=10).values())
+    pair = QueryPair("v", old, new, KNOWN)
+    pair.check(worlds(seed=1, count=10))
+    return "\n".join(map(described, pair.migrations.values()))
 
 
 CASES = [
@@ -66,7 +69,9 @@ def test_a_migration_between_any_two_queries_equals_recomputation(first: int) ->
     for seed in range(first, first + 30):
         old, new, _ = random_pair(seed)
         try:
-            found += any(isinstance(each, Migration) for each in check(old, new, seed).values())
+            pair = QueryPair("v", old, new, KNOWN)
+            pair.check(worlds(seed))
+            found += any(isinstance(each, Migration) for each in pair.migrations.values())
         except (UnsupportedSql, KilonovaError):
             continue
         except Exception as error:

@@ -114,7 +114,7 @@ class Scalar:
 
     def conjuncts(self) -> tuple[Scalar, ...]:
         """Return the conditions of which it is the conjunction."""
-        return tuple(part.bare for part in _flat(self.bare)) if self.bare.op is Op.AND else (self,)
+        return _flat(self) if self.bare.op is Op.AND else (self,)
 
 
 def interleave(op: Op, texts: tuple[str, ...], operands: tuple[Scalar, ...] = ()) -> Scalar:
@@ -177,9 +177,9 @@ def _joined(op: Op, conditions: tuple[Scalar, ...]) -> Scalar:
 
 
 def _flat(expression: Scalar) -> tuple[Scalar, ...]:
-    if expression.op is not Op.AND:
-        return (expression,)
-    return tuple(part for operand in expression.operands for part in _flat(operand))
+    if expression.bare.op is not Op.AND:
+        return (expression.bare,)
+    return tuple(part for operand in expression.bare.operands for part in _flat(operand))
 
 
 @functools.lru_cache(maxsize=4096)

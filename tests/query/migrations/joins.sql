@@ -7,37 +7,37 @@ SELECT `k__out` AS `k`, `x__new` AS `x` FROM (SELECT * FROM (SELECT * FROM (SELE
 -- an inner join with at most one row
 select k, a from t;
 select t.k, t.a from t join u on t.a = u.k where u.b > 1;
-changes: removes the rows for which k IS NULL;
+changes: removes the rows for which no row of u with b > 1 matches;
 SELECT `k`, `a`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `a__out` AS `a` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `a` AS `a__out` FROM v_old) LEFT ANTI JOIN (SELECT * FROM (SELECT `k` AS `k_2__new`, `b` AS `b__new` FROM u_new) WHERE `b__new` > 1) ON `a__out` = `k_2__new`));
 
 -- an inner join with at most one row is removed
 select t.k, t.s from t join u on t.a = u.k;
 select k, s from t;
-changes: adds the rows for which k IS NULL;
+changes: adds the rows for which no row of u matches;
 SELECT `k`, `s`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `s` FROM (SELECT * FROM (SELECT `k`, `a`, `s` FROM t_new) LEFT ANTI JOIN (SELECT `k` AS `k_2` FROM u_new) ON `a` = `k_2`));
 
 -- a semi-join is added
 select k, a from t;
 select k, a from t where a in (select b from r);
-changes: removes the rows for which b__new__met1 IS NULL;
+changes: removes the rows for which no row of r matches;
 SELECT `k`, `a`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `a__out` AS `a` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `a` AS `a__out` FROM v_old) LEFT ANTI JOIN (SELECT `b__new` AS `b__new__met1` FROM (SELECT `b` AS `b__new` FROM r_new)) ON `a__out` = `b__new__met1`));
 
 -- an anti-join is removed
 select k, a from t where not exists (select 1 from r where r.a = t.a);
 select k, a from t;
-changes: adds the rows for which NOT a_2__met1 IS NULL;
+changes: adds the rows for which a row of r matches;
 SELECT `k`, `a`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `a` FROM (SELECT * FROM (SELECT `k`, `a` FROM t_new) LEFT SEMI JOIN (SELECT `a_2` AS `a_2__met1` FROM (SELECT `a` AS `a_2` FROM r_new)) ON `a` = `a_2__met1`));
 
 -- the rows of a semi-join are others
 select k, a from t where a in (select b from r where d > 1);
 select k, a from t where a in (select b from r where d > 2);
-changes: removes the rows for which b__new__met1 IS NULL and adds the rows for which NOT b__new__met1 IS NULL AND b__met1 IS NULL;
+changes: removes the rows for which no row of r with d > 2 matches and adds the rows for which a row of r with d > 2 matches AND no row of r with d > 1 matches;
 SELECT `k`, `a`, `_weight` FROM (SELECT `k`, `a`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `a__out` AS `a` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `a` AS `a__out` FROM v_old) LEFT ANTI JOIN (SELECT `b__new` AS `b__new__met1` FROM (SELECT * FROM (SELECT `b` AS `b__new`, `d` AS `d__new` FROM r_new) WHERE `d__new` > 2)) ON `a__out` = `b__new__met1`))) UNION ALL SELECT `k`, `a`, `_weight` FROM (SELECT `k`, `a`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `a` FROM (SELECT * FROM (SELECT * FROM (SELECT `k`, `a` FROM t_new) LEFT ANTI JOIN (SELECT `b` AS `b__met1` FROM (SELECT * FROM (SELECT `b`, `d` FROM r_new) WHERE `d` > 1)) ON `a` = `b__met1`) LEFT SEMI JOIN (SELECT `b__new` AS `b__new__met1` FROM (SELECT * FROM (SELECT `b` AS `b__new`, `d` AS `d__new` FROM r_new) WHERE `d__new` > 2)) ON `a` = `b__new__met1`)));
 
 -- the rows of an outer join are others
 select t.k, r.b from t left join r on t.a = r.a and r.d > 1;
 select t.k, r.b from t left join r on t.a = r.a and r.d > 2;
-changes: adds the change of the rows that it reads;
+changes: adds the contribution of the rows of r for which d > 2 AND NOT COALESCE(d > 1, FALSE) and subtracts the contribution of the rows of r for which d > 1 AND NOT COALESCE(d > 2, FALSE);
 SELECT `k`, `b`, `_weight` FROM (SELECT * FROM (SELECT `k`, `b`, SUM(`_weight`) AS `_weight` FROM (SELECT `k`, `b`, `_weight` FROM (SELECT `k`, `b`, CASE WHEN `_after0__k1` THEN CAST(1 AS BIGINT) ELSE CAST(-1 AS BIGINT) END AS `_weight` FROM (SELECT * FROM (SELECT * FROM (SELECT /*+ BROADCAST(_few) */ * FROM (SELECT `k`, `a` FROM t_new) LEFT SEMI JOIN (SELECT `_k1` FROM (SELECT `a_2` AS `_k1` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `d` FROM r_new) WHERE `d` > 2 AND NOT COALESCE(`d` > 1, FALSE)))) UNION ALL SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `d` FROM r_new) WHERE `d` > 1 AND NOT COALESCE(`d` > 2, FALSE)))))))) AS _few ON `a` IS NOT DISTINCT FROM `_k1`) LATERAL VIEW EXPLODE(ARRAY(TRUE, FALSE)) _e AS `_after0__k1`) LEFT OUTER JOIN (SELECT `a_2`, `b`, `_after1__k1` FROM (SELECT * FROM (SELECT * FROM (SELECT `a_2`, `b`, `_after1__k1`, SUM(`_weight`) AS `_weight` FROM (SELECT `a_2`, `b`, `_after1__k1`, `_weight` FROM (SELECT `a_2`, `b`, `_after1__k1`, `_weight` FROM (SELECT * FROM (SELECT `a_2`, `b`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT /*+ BROADCAST(_few) */ * FROM (SELECT `a_2`, `b` FROM (SELECT `a_2`, `b` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `b`, `d` FROM r_new) WHERE `d` > 1))) LEFT SEMI JOIN (SELECT `_k1` FROM (SELECT `a_2` AS `_k1` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `d` FROM r_new) WHERE `d` > 2 AND NOT COALESCE(`d` > 1, FALSE)))) UNION ALL SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `d` FROM r_new) WHERE `d` > 1 AND NOT COALESCE(`d` > 2, FALSE)))))))) AS _few ON `a_2` IS NOT DISTINCT FROM `_k1`)) LATERAL VIEW EXPLODE(ARRAY(TRUE, FALSE)) _e AS `_after1__k1`)) UNION ALL SELECT `a_2`, `b`, `_after1__k1`, `_weight` FROM (SELECT `a_2`, `b`, TRUE AS `_after1__k1`, `_weight` FROM (SELECT /*+ BROADCAST(_few) */ * FROM (SELECT `a_2`, `b`, `_weight` FROM (SELECT `a_2`, `b`, `_weight` FROM (SELECT `a_2`, `b`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a_2`, `b` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `b`, `d` FROM r_new) WHERE `d` > 2 AND NOT COALESCE(`d` > 1, FALSE)))) UNION ALL SELECT `a_2`, `b`, `_weight` FROM (SELECT `a_2`, `b`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `a_2`, `b` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `b`, `d` FROM r_new) WHERE `d` > 1 AND NOT COALESCE(`d` > 2, FALSE)))))) LEFT SEMI JOIN (SELECT `_k1` FROM (SELECT `a_2` AS `_k1` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `d` FROM r_new) WHERE `d` > 2 AND NOT COALESCE(`d` > 1, FALSE)))) UNION ALL SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT `a_2` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `d` FROM r_new) WHERE `d` > 1 AND NOT COALESCE(`d` > 2, FALSE)))))))) AS _few ON `a_2` IS NOT DISTINCT FROM `_k1`))) GROUP BY `a_2`, `b`, `_after1__k1`) WHERE `_weight` <> 0) LATERAL VIEW EXPLODE(SEQUENCE(1, CAST(`_weight` AS INT))) _e AS `_each`)) ON `a` = `a_2` AND `_after0__k1` = `_after1__k1`))) GROUP BY `k`, `b`) WHERE `_weight` <> 0);
 
 -- a join with several rows is added

@@ -1,13 +1,13 @@
 -- a part is added
 select a from r;
 select a from r union all select k from t;
-changes: adds the change of the rows that it reads;
+changes: adds the contribution of the rows of t;
 SELECT `a`, `_weight` FROM (SELECT * FROM (SELECT `a`, SUM(`_weight`) AS `_weight` FROM (SELECT `a__part` AS `a`, `_weight` FROM (SELECT `a__part`, `_weight` FROM (SELECT `a__part`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k_2_2__new` AS `a__part` FROM (SELECT `k` AS `k_2_2__new` FROM t_new))))) GROUP BY `a`) WHERE `_weight` <> 0);
 
 -- a part is removed
 select a from r union all select k from t;
 select k from t;
-changes: adds the change of the rows that it reads;
+changes: subtracts the contribution of the rows of r;
 SELECT * FROM (SELECT `a`, SUM(`_weight`) AS `_weight` FROM (SELECT `a_4` AS `a`, `_weight` FROM (SELECT `a_4`, `_weight` FROM (SELECT `a_4`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `a_2_2` AS `a_4` FROM (SELECT `a` AS `a_2_2` FROM r_new))))) GROUP BY `a`) WHERE `_weight` <> 0;
 then the whole output: computes k from the output and drops a;
 SELECT `a__out` AS `k` FROM (SELECT `a` AS `a__out` FROM v_old);
@@ -15,5 +15,5 @@ SELECT `a__out` AS `k` FROM (SELECT `a` AS `a__out` FROM v_old);
 -- a part has other rows
 select a from r union all select k from t where v > 1;
 select a from r union all select k from t where v > 2;
-changes: adds the change of the rows that it reads;
+changes: adds the contribution of the rows of t for which v > 2 AND NOT COALESCE(v > 1, FALSE) and subtracts the contribution of the rows of t for which v > 1 AND NOT COALESCE(v > 2, FALSE);
 SELECT `a`, `_weight` FROM (SELECT * FROM (SELECT `a`, SUM(`_weight`) AS `_weight` FROM (SELECT `a_4` AS `a`, `_weight` FROM (SELECT `a_4`, `_weight` FROM (SELECT `a_4`, `_weight` FROM (SELECT `a_4`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k` AS `a_4` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 2 AND NOT COALESCE(`v` > 1, FALSE)))) UNION ALL SELECT `a_4`, `_weight` FROM (SELECT `a_4`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k` AS `a_4` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 1 AND NOT COALESCE(`v` > 2, FALSE))))))) GROUP BY `a`) WHERE `_weight` <> 0);

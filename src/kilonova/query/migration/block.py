@@ -58,9 +58,14 @@ def flatten(node: Node) -> Block:
             block = flatten(node.left)
             own = () if node.condition is None else node.condition.with_columns(block.columns).conjuncts()
             right, met = _restricted(node.right, own)
+            alone: tuple[Scalar, ...] = ()
+            if node.kind is Kind.SEMI:
+                alone = tuple(each for each in met if not each.columns & frozenset(names(right)))
+                met = tuple(each for each in met if each not in alone)
             columns = {**block.columns, **{name: column(name) for name in names(right) if node.kind is Kind.LEFT}}
             step = Join(Unit(), right, node.kind, and_(met))
-            return replace(block, steps=(*block.steps, step), columns=columns)
+            conditions = (*block.conditions, *alone)
+            return replace(block, steps=(*block.steps, step), conditions=conditions, columns=columns)
         case Explode():
             block = flatten(node.input)
             made = Explode(Unit(), node.generator.with_columns(block.columns), node.outer, node.columns)

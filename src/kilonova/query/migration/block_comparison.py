@@ -186,7 +186,7 @@ class _Joining:
         )
 
     def _check_connected(self) -> None:
-        """Check that the parts are joined by conditions that both queries have, if they are in one of the queries.
+        """Check that the parts are joined by conditions that both queries have, if both join them all by equalities.
 
         Raises:
             _Disconnected: some are not.
@@ -195,12 +195,16 @@ class _Joining:
         groups = self._groups(common)
         if len(groups) == 1:
             return
-        least = min(len(self._groups(query.conditions, query.parts)) for query in (self._old, self._new))
-        if len(groups) <= least:
+        most = max(len(self._groups(self._equalities(query), query.parts)) for query in (self._old, self._new))
+        if len(groups) <= most:  # one of the queries computes that product as well
             return
         largest = max(groups, key=len)
         places = list(self._matches)
         raise _Disconnected(frozenset(places[n] for group in groups if group is not largest for n in group))
+
+    def _equalities(self, query: _Query) -> list[Scalar]:
+        """Return the conditions of a query by which its parts can be joined without computing their product."""
+        return [each for each in query.conditions if equi_pairs(each, each.columns, each.columns)]
 
     def _groups(self, conditions: list[Scalar], further: list[Node] | None = None) -> list[frozenset[int]]:
         """Return the parts, by number, that are connected by conditions."""

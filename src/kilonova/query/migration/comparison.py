@@ -8,12 +8,12 @@ from dataclasses import replace
 from kilonova.query.expression import Scalar, column
 from kilonova.query.migration.block import Block, flatten
 from kilonova.query.migration.block_comparison import compare_blocks
-from kilonova.query.migration.equivalence import all_expressed, canonical
+from kilonova.query.migration.equivalence import all_expressed, canonical, expressed
 from kilonova.query.migration.joint import Joint
 from kilonova.query.migration.pairs import Pair, kinds_of, moved
 from kilonova.query.migration.rows import FALSE, added, removed
 from kilonova.query.migration.unpaired import Unpaired, described
-from kilonova.query.properties import Known, RelationFacts, keys
+from kilonova.query.properties import Known, RelationFacts, determined, keys, type_of, types
 from kilonova.query.tree import (
     Aggregate,
     Item,
@@ -131,23 +131,37 @@ class Comparison:
     def _grouped(self, old: Aggregate, new: Aggregate) -> Joint:
         joint = self.of(old.input, new.input)
         keys_ = _over(old.keys, joint.old)
+        now_keys = _over(new.keys, joint.new)
         named = {canonical(key.value): column(key.name) for key in reversed(keys_)}
-        if {canonical(key.value) for key in _over(new.keys, joint.new)} != set(named):
+        computed = {key.name: expressed(key.value, named) for key in now_keys}
+        further = _further(keys_, tuple(key for key in now_keys if computed[key.name] is None))
+        common = tuple(key for key in keys_ if not _further(now_keys, (key,)))
+        if not self._are_determined((*further, *_further(common, keys_)), common, joint):
             raise Unpaired("the grouping keys differ")
+        keys_ += further
+        named |= {canonical(key.value): column(key.name) for key in further}
         calls, columns = _merged(_over(old.calls, joint.old), _over(new.calls, joint.new))
         was, now = all_expressed(joint.was, named), all_expressed(joint.now, named)
         if not keys_ or was is None or now is None:
             below, was, now = self.relation(joint), (), ()
         else:
             below = joint.filtered((), (item.value for item in (*keys_, *calls)))
-        made = {key.name: named[canonical(key.value)] for key in _over(new.keys, joint.new)}
         return Joint(
             tree=Aggregate(below, keys_, calls),
             old={item.name: column(item.name) for item in (*old.keys, *old.calls)},
-            new={**made, **columns},
+            new={key.name: computed[key.name] or named[canonical(key.value)] for key in now_keys} | columns,
             was=was,
             now=now,
         )
+
+    def _are_determined(self, further: tuple[Item, ...], by: tuple[Item, ...], joint: Joint) -> bool:
+        """Return whether further grouping keys are the same in all rows of a group."""
+        if not further:
+            return True
+        rows = joint.filtered((), (key.value for key in (*further, *by)))
+        given = frozenset(key.value.name for key in by if key.value.name is not None)
+        found = determined(rows, given, self.known)
+        return all(key.value.columns <= found and key.value.steady for key in further)
 
     def _window(self, old: Window, new: Window) -> Joint:
         joint = self.of(old.input, new.input)
@@ -238,6 +252,8 @@ class Comparison:
             return Joint(tree=Union(parts, every), old=columns["old"], new=columns["new"])
         if any(old_place < 0 or new_place < 0 for _, old_place, new_place in items.values()):
             raise Unpaired("the columns of a union and its rows differ at once")
+        if not self._are_alike(matched, gone, come, [(one, other) for _, one, other in items.values()]):
+            raise Unpaired("the parts of a union are not known to have the same types")
         if len(set(was_texts)) < len(was_texts) or len(set(now_texts)) < len(now_texts):
             raise Unpaired("a union has equal columns")
         branches = [(joint, shaped(was, now)) for joint, was, now in matched]
@@ -251,6 +267,24 @@ class Comparison:
         kinds = kinds_of(matched[0][0], self.known)
         typed = {item.name: kinds.get(item.value.name or "") for item in branches[0][1]}
         return Joint(tree=self._pair(tuple(branches), typed, ()), old=columns["old"], new=columns["new"])
+
+    def _are_alike(
+        self,
+        matched: list[tuple[Joint, tuple[Scalar, ...], tuple[Scalar, ...]]],
+        gone: list[Node],
+        come: list[Node],
+        places: list[tuple[int, int]],
+    ) -> bool:
+        """Return whether the parts that only one union has do not change the types of its columns."""
+        joint, was, _ = matched[0]
+        kinds = kinds_of(joint, self.known)
+        for old_place, new_place in places:
+            kind = type_of(was[old_place], kinds)
+            own = [list(types(node, self.known).values())[old_place] for node in gone]
+            own += [list(types(node, self.known).values())[new_place] for node in come]
+            if kind is None or any(each != kind for each in own):
+                return False
+        return True
 
     def _branch(self, branch: Node, new: Union, left: list[int]) -> tuple[int, Joint] | None:
         """Return one of the remaining parts of a union that corresponds to a part of another, if possible the same."""
@@ -271,13 +305,20 @@ def _over(items: tuple[Item, ...], columns: Columns) -> tuple[Item, ...]:
     return tuple(Item(item.name, item.value.with_columns(columns)) for item in items)
 
 
-def _merged(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[tuple[Item, ...], Columns]:
+def _merged(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[tuple[Item, ...], dict[str, Scalar]]:
     """Return the expressions of both queries, and those of the new query as columns of them."""
     found = {canonical(item.value): item for item in reversed(old)}
     for item in new:
         found.setdefault(canonical(item.value), item)
     further = tuple(item for item in found.values() if item not in old)
     return (*old, *further), {item.name: column(found[canonical(item.value)].name) for item in new}
+
+
+def _further(old: tuple[Item, ...], new: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return the expressions that only the new query has, each once."""
+    there = {canonical(item.value) for item in old}
+    by_text = {canonical(item.value): item for item in reversed(new)}
+    return tuple(item for text, item in by_text.items() if text not in there)
 
 
 def _text(expression: Scalar | None) -> str:

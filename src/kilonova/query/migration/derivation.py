@@ -23,6 +23,7 @@ from kilonova.query.maintenance import maintenance_delta
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.migration.comparison import Comparison
+from kilonova.query.migration.description import describe_pair
 from kilonova.query.migration.joint import Joint
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.migration.output import Output
@@ -77,7 +78,7 @@ def _through_pairs(
     first = Migration(
         delta=None if delta is None else prune_columns(resolve(delta, pairs, known)),
         encoding=Changes(),
-        description="adds the change of the rows that it reads",
+        description=" and ".join(text for name in sorted(moves) for text in describe_pair(pairs[name], known)),
         tree=after,
     )
     if last:

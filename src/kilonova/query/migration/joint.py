@@ -88,6 +88,19 @@ class Joint:
         return push_predicates(_kept(node, rest))
 
 
+def marked(condition: Scalar, lookup: Lookup) -> bool | None:
+    """Return whether a condition says that a row of a lookup matches (true) or that none does; None if neither."""
+    bare, positive = condition.bare, False
+    if bare.op is Op.NOT:
+        bare, positive = bare.operands[0].bare, True
+    if bare.op is not Op.IS:
+        return None
+    value, what = bare.operands if len(bare.operands) == 2 else (bare.operands[0], None)
+    if value.bare.name != lookup.marker or (what is not None and what.op is not Op.NULL):
+        return None
+    return positive
+
+
 def _kept(node: Node, conditions: list[Scalar]) -> Node:
     condition = and_(tuple(conditions))
     return node if condition is None else Filter(node, condition)
@@ -96,7 +109,7 @@ def _kept(node: Node, conditions: list[Scalar]) -> Node:
 def _looked_up(node: Node, lookup: Lookup, pending: dict[str, Scalar], needed: set[str]) -> Node:
     """Join a lookup; conditions on its marker determine the kind of the join, and are done with."""
     own = set(names(lookup.rows))
-    marks = {text: is_met for text, each in pending.items() if (is_met := _marks(each, lookup)) is not None}
+    marks = {text: is_met for text, each in pending.items() if (is_met := marked(each, lookup)) is not None}
     others = needed.union(*(each.columns for text, each in pending.items() if text not in marks))
     kind = Kind.LEFT
     if set(marks.values()) == {True}:
@@ -110,16 +123,3 @@ def _looked_up(node: Node, lookup: Lookup, pending: dict[str, Scalar], needed: s
     if kind in (Kind.SEMI, Kind.ANTI) and isinstance(rows, Aggregate) and not rows.calls:  # need not be distinct
         rows = Projection(rows.input, rows.keys)
     return Join(node, rows, kind, lookup.condition)
-
-
-def _marks(condition: Scalar, lookup: Lookup) -> bool | None:
-    """Return whether a condition says that a row of a lookup matches (true) or that none does; None if neither."""
-    bare, positive = condition.bare, False
-    if bare.op is Op.NOT:
-        bare, positive = bare.operands[0].bare, True
-    if bare.op is not Op.IS:
-        return None
-    value, what = bare.operands if len(bare.operands) == 2 else (bare.operands[0], None)
-    if value.bare.name != lookup.marker or (what is not None and what.op is not Op.NULL):
-        return None
-    return positive

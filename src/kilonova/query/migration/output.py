@@ -6,7 +6,6 @@ restricted to the rows that are added, and to the columns that are added or comp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from kilonova.model.schema import KEPT
 from kilonova.query.column_pruning import prune_columns
 from kilonova.query.expression import Op, Scalar, and_, column, compose, delimited, null_safe_eq, or_
 from kilonova.query.materialized_relation import MaterializedRelation
+from kilonova.query.migration.description import describe_conditions
 from kilonova.query.migration.equivalence import all_expressed, canonical, expressed, not_true, without
 from kilonova.query.migration.joint import Joint, Lookup
 from kilonova.query.migration.migration import Migration, NoMigration
@@ -34,7 +34,6 @@ from kilonova.query.tree import (
     Union,
     kept,
     names,
-    scans,
 )
 from kilonova.query.zset import consolidate, union_changes, with_weight
 
@@ -71,9 +70,15 @@ class Output:
         if not self._changed:
             return self._of_rows(gone, come)
         key = key_of(self._own.encoding)
-        if key and set(key) <= self._joint.new.keys() - set(self._changed) and self._has_key(key, gone, come):
+        keeps_key = key and set(key) <= self._joint.new.keys() - set(self._changed) and self._has_key(key, gone, come)
+        if keeps_key and all(name not in self._joint.old or self._has_same_type(name) for name in self._changed):
             return self._of_columns(key, gone, come)
         return self._whole(come)
+
+    def _has_same_type(self, name: str) -> bool:
+        """Return whether a column of both queries is known to have one type."""
+        kinds = [type_of(columns[name], self._kinds) for columns in (self._joint.old, self._joint.new)]
+        return kinds[0] is not None and kinds[0] == kinds[1]
 
     def _is_same(self, name: str) -> bool:
         old = self._joint.old.get(name)
@@ -229,7 +234,7 @@ class Output:
             differing = self._differing(old, dict(zip(wanted, values, strict=True)))
             items = tuple(Item(name, value) for name, value in zip(wanted, values, strict=True))
             rows = self._stored.select((*further, *differing), items)
-            return rows, f"computes {', '.join(changed)} from the output"
+            return rows, self._computed(changed, ())
         if set(wanted) == self._joint.new.keys() and set(changed) <= self._joint.old.keys():
             return None, ""
         read = frozenset().union(*(self._joint.new[name].columns for name in wanted))
@@ -237,35 +242,36 @@ class Output:
         complete = set(changed) & self._joint.old.keys() <= near.keys()
         differing = self._differing(near, self._joint.new) if complete else ()
         conditions = without((*self._joint.was, *self._joint.now), ())
-        return self._joint.select((*conditions, *differing), self._items(wanted)), f"computes {', '.join(changed)}"
+        return self._joint.select((*conditions, *differing), self._items(wanted)), self._computed(changed, changed)
 
     def _differing(self, old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
-        """Return the condition that a row has other values than before; none if types might not be comparable."""
+        """Return the condition that a row has other values than before."""
         parts = []
         for name in self._changed:
             if name not in old:
                 parts.append(compose("NOT {}", compose("{} IS NULL", delimited(new[name]), op=Op.IS), op=Op.NOT))
                 continue
-            kinds = [type_of(each[name], self._kinds) for each in (self._joint.old, self._joint.new)]
-            if kinds[0] is None or kinds[0] != kinds[1]:
-                return ()
             parts.append(compose("NOT ({})", null_safe_eq(old[name], new[name]), op=Op.NOT))
         return (or_(tuple(parts)),)
 
     def _whole(self, come: Conditions) -> Migration | NoMigration:
         """Return the migration that writes the output again, from itself as far as its rows stay."""
         columns = tuple(self._joint.new)
-        values = all_expressed((self._joint.new[name] for name in columns), self._visible)
         further = all_expressed(without(self._joint.now, self._joint.was), self._visible)
-        if values is None or further is None:
-            missing = [name for name in self._changed if expressed(self._joint.new[name], self._visible) is None]
-            what = f"{', '.join(missing) or 'its rows'} cannot be computed from the stored output"
-            return NoMigration(reason=f"{what}, whose rows have no key that both queries have")
-        items = tuple(Item(name, value) for name, value in zip(columns, values, strict=True))
-        parts = [self._stored.select(further, items)]
-        texts = [f"computes {', '.join(self._changed)} from the output"]
+        values = {name: expressed(self._joint.new[name], self._visible) for name in columns}
+        missing = tuple(name for name in columns if values[name] is None)
+        if missing or further is None:
+            rows = self._completed(missing)
+            if rows is None:
+                what = f"{', '.join(missing) or 'the condition'} cannot be computed from the stored output"
+                return NoMigration(reason=f"{what}, whose rows have no key that both queries have")
+        else:
+            items = tuple(Item(name, value) for name, value in values.items() if value is not None)
+            rows = self._stored.select(further, items)
+        texts = [self._computed(self._changed, missing)]
         if further:
             texts.append(f"removes the rows for which {self._text((not_true(further),))}")
+        parts = [rows]
         if come is not None:
             rows, text = self._come(come)
             parts.append(rows)
@@ -273,11 +279,38 @@ class Output:
         whole = parts[0] if len(parts) == 1 else Union(tuple(parts), columns)
         return self._made(whole, None, [*texts, *self._dropped()])
 
+    def _completed(self, missing: tuple[str, ...]) -> Node | None:
+        """Return the rows that both queries have, with columns that the output lacks looked up by a key.
+
+        None if rows have no key among the columns that stay, nulls counting as values; or if only the key stays.
+        """
+        joint = self._joint
+        same = tuple(name for name in joint.new if name not in self._changed)
+        key = min(unique(self._all(same), self._known), key=len, default=None)
+        if key is None or {*key, *missing} == joint.new.keys():
+            return None
+        wanted = {f"{name}{_OUT}new": joint.new[name] for name in (*key, *missing)}
+        conditions = without((*joint.was, *joint.now), ())
+        looked_up = joint.select(conditions, tuple(Item(name, value) for name, value in wanted.items()))
+        on = and_(tuple(null_safe_eq(column(_out(name)), column(f"{name}{_OUT}new")) for name in key))
+        read = {name: expressed(joint.new[name], self._visible) for name in joint.new}
+        near = self._stored.filtered((), (value for value in read.values() if value is not None))
+        items = tuple(Item(name, value or column(f"{name}{_OUT}new")) for name, value in read.items())
+        return Projection(Join(near, looked_up, Kind.INNER, on), items)
+
     def _made(self, delta: Node | None, encoding: Changes | Columns | None, texts: list[str]) -> Migration:
         text = " and ".join(texts) or "changes no row"
         return Migration(
             delta=None if delta is None else prune_columns(delta), encoding=encoding, description=text, tree=self._new
         )
+
+    def _computed(self, columns: tuple[str, ...], read: tuple[str, ...]) -> str:
+        """Return a text that says which columns are computed, and which of them from channels."""
+        new = [name for name in read if not name.startswith(KEPT)]
+        here = [name for name in columns if name not in read and not name.startswith(KEPT)]
+        texts = [f"computes {', '.join(new)}"] if new else []
+        texts += [f"computes {', '.join(here)} from the output"] if here else []
+        return " and ".join(texts) or "computes what is stored with its rows"
 
     def _dropped(self) -> list[str]:
         gone = [n for n in self._joint.old if n not in self._joint.new and not n.startswith(KEPT)]
@@ -285,15 +318,9 @@ class Output:
 
     def _text(self, conditions: tuple[Scalar, ...]) -> str:
         """Return conditions as shown to users: with the names of the output's columns, or else of the channels'."""
-        shown = {name: column(source) for scan in scans(self._joint.filtered((), ())) for source, name in scan.columns}
-        for lookup in self._joint.lookups:
-            shown |= {name: column(source) for scan in scans(lookup.rows) for source, name in scan.columns}
-        for name, value in self._joint.old.items():
-            if value.name is not None and not name.startswith(KEPT):
-                shown[value.name] = column(name)
-        shown |= {_out(name): column(name) for name in self._joint.old}
-        condition = and_(conditions)
-        return "" if condition is None else re.sub(r"`(\w+)`", r"\1", condition.with_columns(shown).sql)
+        shown = {value.name: name for name, value in self._joint.old.items() if value.name and KEPT not in name}
+        shown |= {_out(name): name for name in self._joint.old}
+        return describe_conditions(self._joint, conditions, shown)
 
 
 def _out(name: str) -> str:
