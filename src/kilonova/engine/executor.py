@@ -297,8 +297,9 @@ class _Execution:
             )
         task = choice.state.task
         self._run.notify(StepRecomputed(run=self._run.run, step=task.name, error=problem))
-        blocks = self._execute(replace(instead, reason=f"the incremental refresh failed: {problem}"), why)
-        text = f"{task.name} was fully recomputed, because its incremental refresh failed: {problem}"
+        failed = "migration" if choice.method is RefreshMethod.MIGRATION else "incremental refresh"
+        blocks = self._execute(replace(instead, reason=f"the {failed} failed: {problem}"), why)
+        text = f"{task.name} was fully recomputed, because its {failed} failed: {problem}"
 
         def record(tx: Transaction, run: int) -> None:
             events.record(tx, EventKind.FELL_BACK, run=run, channels=task.writes, text=text)
