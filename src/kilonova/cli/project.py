@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from kilonova.service.settings import FILE
 from kilonova.service.workflow_plan import Action, WorkflowPlan
 
 if TYPE_CHECKING:
+    from kilonova.service.preview import Preview
     from kilonova.service.recovery import Recovery
 
 Workflows = Annotated[list[Path], typer.Argument(help="Python files that define workflows, or folders of SQL files.")]
@@ -132,6 +134,69 @@ def apply(files: Workflows, json: JsonFlag = False) -> None:
     with project() as opened:
         plans = opened.apply_all(load_all(files))
     show_plans(plans, json)
+
+
+@commands.command()
+def preview(
+    files: Workflows,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also recompute migrated outputs, and compare them with the migrated ones.")
+    ] = False,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="How many rows to show of each channel.")] = 5,
+    json: JsonFlag = False,
+) -> None:
+    """Show how registering workflows would change the rows, without changing anything.
+
+    The workflows are applied and run on a branch of the project, which shares its blocks. Pending input is processed
+    there by the present definitions first.
+    """
+    with project() as opened:
+        found = opened.preview(load_all(files), examples=rows, verify=verify)
+    if json or common.json:
+        render.as_json(
+            {
+                "plans": [item.to_dict() for item in found.plans],
+                "channels": [asdict(item) for item in found.channels],
+                "wrong": [{"channel": name, "rows": count} for name, count in found.wrong],
+            }
+        )
+    else:
+        _show_preview(found, verify=verify)
+    if found.wrong:
+        raise typer.Exit(1)
+
+
+def _show_preview(found: Preview, *, verify: bool) -> None:
+    show_plans(found.plans, json=False)
+    if not found.channels:
+        render.out.print("No rows change.")
+    render.table(
+        "",
+        ("channel", "rows before", "after", "added", "removed", "columns"),
+        [
+            (
+                each.channel,
+                "" if each.before is None else render.number(each.before),
+                "" if each.after is None else render.number(each.after),
+                render.number(each.added),
+                render.number(each.removed),
+                ", ".join(each.columns),
+            )
+            for each in found.channels
+        ],
+        right=("rows before", "after", "added", "removed"),
+    )
+    for each in found.channels:
+        if each.examples:
+            names = tuple(each.examples[0][1])
+            rows = [(sign, *row.values()) for sign, row in each.examples]
+            render.table(f"Some rows of {each.channel}", ("", *names), rows)
+    for name, count in found.wrong:
+        render.out.print(
+            f"Wrong: the migrated rows of {name} differ from recomputed ones in {render.number(count)} rows."
+        )
+    if verify and not found.wrong:
+        render.out.print("All migrated rows equal recomputed ones.")
 
 
 _MARKS = {Action.ADD: "+", Action.CHANGE: "~", Action.KEEP: " ", Action.DROP: "-"}

@@ -46,7 +46,7 @@ class TaskState:
     @property
     def migrations(self) -> tuple[Variant, ...]:
         """The variants that, one after the other, turn the existing output into that of this version."""
-        if self.previous is None or self.previous.detached:
+        if self.previous is None or not self.previous.started or self.previous.detached:
             return ()
         return self.task.migrations_from(self.previous.logic)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import DeclarationError
@@ -14,7 +15,9 @@ from kilonova.query.migration.migration import NoMigration
 from kilonova.query.view_migration import derive_variants
 from kilonova.query.view_tasks import change_of, known_of
 from kilonova.schedule.due import TaskState
-from kilonova.schedule.planning import VariantChoice, choose, port_inputs
+
+if TYPE_CHECKING:
+    from kilonova.schedule.planning import VariantChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,8 @@ def plan_migration(
     Raises:
         DeclarationError: a migration is declared from a logic version that does not exist.
     """
+    from kilonova.schedule.planning import port_inputs
+
     newest = versions[0].logic
     for each in task.migrations:
         if each.from_version is not None and each.from_version > newest:
@@ -140,6 +145,8 @@ def _choice(
     states: Mapping[str, ChannelState],
     samples: Sequence[CostSample],
 ) -> VariantChoice:
+    from kilonova.schedule.planning import choose
+
     previous = TaskState(task=written.task, logic=written.logic, started=True, cursors=written.cursors)
     state = TaskState(task=task, logic=logic, started=False, cursors={}, samples=tuple(samples), previous=previous)
     return choose(state, states)

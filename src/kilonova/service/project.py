@@ -5,6 +5,7 @@ Operations that need Spark start a session when first called, and `close` ends i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +25,8 @@ from kilonova.service.watched_directories import WatchedDirectories
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kilonova.declare.workflow import Declared, Workflow
+    from kilonova.service.preview import Preview
     from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -82,6 +85,12 @@ class Project:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def preview(self, workflows: Sequence[Workflow | Declared], *, examples: int = 5, verify: bool = False) -> Preview:
+        """Return what registering workflows would change in the rows; see `kilonova.service.preview.preview`."""
+        from kilonova.service.preview import preview
+
+        return preview(self.resources, workflows, examples=examples, verify=verify)
 
     @property
     def warehouse(self) -> Warehouse:

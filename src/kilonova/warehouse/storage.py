@@ -52,6 +52,9 @@ _SAMPLE = 1 << 14
 _DECODED = 64 << 20
 """Size of the rows in memory, in bytes, that `Storage.small_table` reads at a time, if they were as large as can be."""
 
+BRANCHES = "_branches"
+"""Directory of a warehouse in which branches keep their own blocks."""
+
 _AT_ONCE = 8
 """Number of files read concurrently."""
 
@@ -524,6 +527,45 @@ class Storage:
             return []
         found = ((entry["name"], entry["size"]) for entry in entries)
         return sorted((path, size) for path, size in found if not path.rpartition("/")[2].startswith(("_", ".")))
+
+
+class BranchStorage(Storage):
+    """Files of a branch of a warehouse: its own blocks, and by reference those that the warehouse had before.
+
+    Args:
+        origin: the warehouse's storage.
+        name: the name of the branch.
+        until: the largest number of a block of the warehouse; larger ones are the branch's own.
+    """
+
+    def __init__(self, origin: Storage, name: str, until: int) -> None:
+        super().__init__(f"{origin.url}/{BRANCHES}/{name}")
+        self._origin = origin
+        self._until = until
+
+    def path(self, block: BlockName) -> str:
+        """Return the URL of a block's directory."""
+        return self._origin.path(block) if block.number <= self._until else super().path(block)
+
+    def _place(self, block: BlockName) -> str:
+        return self._origin._place(block) if block.number <= self._until else super()._place(block)
+
+    def delete(self, blocks: Iterable[BlockName]) -> None:
+        """Delete the directories of blocks of the branch; those of the warehouse are ignored, as missing ones are."""
+        super().delete(block for block in blocks if block.number > self._until)
+
+    def remove(self) -> None:
+        """Delete the branch with its blocks.
+
+        Raises:
+            StorageFailed: it cannot be deleted.
+        """
+        try:
+            self._fs.rm(self._root, recursive=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFailed(f"the branch cannot be deleted: {error}", path=self.url) from error
 
 
 def disk_full(path: str | None) -> StorageFailed:

@@ -1,0 +1,65 @@
+"""Branches: copies of a project whose blocks are shared by reference, to try changes without touching the project."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import select
+
+from kilonova.catalog import tables
+from kilonova.catalog.branching import copy_state
+from kilonova.catalog.database import Catalog
+from kilonova.service.resources import ProjectResources
+from kilonova.warehouse.storage import BranchStorage, Storage
+
+
+class _BranchResources(ProjectResources):
+    """Resources of a branch: those of its project, with a catalog and a storage of its own."""
+
+    def __init__(self, origin: ProjectResources, catalog: Path, storage: BranchStorage) -> None:
+        settings = origin.settings.model_copy(update={"catalog": str(catalog), "lineage": None})
+        super().__init__(settings, catalog.parent, origin.listener, origin.warehouse.spark)
+        self._storage = storage
+
+    def storage(self, catalog: Catalog | None = None) -> Storage:
+        """Return the storage of the branch."""
+        return self._storage
+
+
+@contextmanager
+def branch(origin: ProjectResources) -> Iterator[ProjectResources]:
+    """Open a branch of a project, which has its channels, tasks and rows, until the end of the `with` block.
+
+    What the branch writes is deleted then; the project is not changed. Its blocks are pinned meanwhile.
+
+    Args:
+        origin: the resources of the project, or of a branch.
+
+    Raises:
+        StorageFailed: the warehouse cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="kilonova-") as place:
+        catalog = Catalog(f"sqlite:///{place}/catalog.db")
+        catalog.create()
+        live = select(tables.placement.c.block_id).where(tables.placement.c.live).distinct()
+        with origin.catalog.writing() as tx:
+            holder = origin.pins.pin(tx, tx.connection.execute(live).scalars())
+        origin.pins.hold(holder)
+        try:
+            with origin.catalog.reading() as tx, catalog.writing() as own:
+                until = copy_state(tx, own)
+            catalog.close()
+            storage = BranchStorage(origin.storage(), secrets.token_hex(6), until)
+            storage.create()
+            resources = _BranchResources(origin, Path(place) / "catalog.db", storage)
+            try:
+                yield resources
+            finally:
+                resources.close()
+                storage.remove()
+        finally:
+            origin.pins.release(holder)
