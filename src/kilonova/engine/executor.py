@@ -462,7 +462,11 @@ class _Execution:
             given = self._warehouse.schema_of(frame).names
             for column in found.columns:
                 if column not in channel.schema.columns and column.name not in given:
-                    raise SchemaMismatch("the migration does not give the values of the column", column=column.name)
+                    raise SchemaMismatch(
+                        "the migration does not give the values of the column, whose type changes",
+                        column=column.name,
+                        hint="Nothing needs to be done: the output is recomputed",
+                    )
             return found
         return validate_output(
             self._warehouse.schema_of(frame), channel, choice.production(name), choice.state.task.name
