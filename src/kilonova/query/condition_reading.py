@@ -100,6 +100,8 @@ class ConditionReader:
         if values[0] is not None and values[1] is None:
             return self._compared(_MIRRORED.get(operator, operator), right, left, wanted)
         value = values[1]
+        if self.terms.is_misjudged(left, right):
+            return None
         if values[0] is not None and value is not None and values[0].kind == value.kind in ("int", "string"):
             held = _OPERATORS.get(operator, operators.eq)(values[0].value, value.value)
             return TRUE if held == wanted else FALSE
@@ -126,10 +128,10 @@ class ConditionReader:
     def _equal(self, left: Scalar, right: Scalar, value: Literal | None) -> Formula | None:
         """Return the formula that two expressions are equal or both null; None if it cannot be told."""
         equal = self._ordered("=", left, right, value)
+        if not equal.variable.exact and equal.variable.other is not None:
+            return None  # conversion to another type may make null of both
         if value is not None:
             return equal
-        if not equal.variable.exact:
-            return None
         return joined(Or, [equal, joined(And, (Atom(one, ~one.present) for one in equal.variable.operands))])
 
     def _as_truth(self, term: Scalar, truth: bool, safe: bool, wanted: bool) -> Formula | None:

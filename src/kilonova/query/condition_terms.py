@@ -20,6 +20,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+from kilonova.query.decimals import digits
 from kilonova.query.expression import Op, Scalar
 from kilonova.query.formulas import Variable
 from kilonova.query.literals import Literal, integer_digits, literal
@@ -129,7 +130,7 @@ class Terms:
 
     def truth(self, term: Scalar) -> Variable:
         """Return the variable of a condition that is not analyzed."""
-        strict = term.op in (Op.RANGE, Op.COMPARISON, Op.EQ)
+        strict = term.op in (Op.RANGE, Op.COMPARISON, Op.EQ) and not any(map(_is_beyond_long, term.operands))
         operands = tuple(
             self.primary(operand.bare)
             for operand in term.operands[: 1 if term.op is Op.RANGE else 2]
@@ -147,6 +148,14 @@ class Terms:
         domain = _SAME if left == right else SIGN
         sql = f"{left.sql} ? {right.sql}"
         return Variable(sql=sql, domain=domain, term=left, other=right, operands=operands, exact=alike, total=total)
+
+    def is_misjudged(self, term: Scalar, value: Scalar) -> bool:
+        """Return whether Spark may find a comparison with a literal true where the term is null.
+
+        It does so where it compares whole numbers with a decimal that is less or greater than all of them.
+        """
+        kind = self.kind(term)
+        return _is_beyond_long(value) and kind not in FLOATING and (kind is None or digits(kind) is None)
 
     def is_condition(self, term: Scalar) -> bool:
         """Return whether an expression is certainly a condition."""
@@ -194,6 +203,11 @@ def _fits(kind: str, other: str) -> bool:
         return False
     scale = min(max(own[1], 18), 38 - own[0])
     return given[1] <= scale and given[0] <= 38 - scale
+
+
+def _is_beyond_long(expression: Scalar) -> bool:
+    value = literal(expression)
+    return value is not None and value.kind.startswith("decimal") and abs(value.value) >= 1 << 63
 
 
 def _short(kind: str) -> bool:
