@@ -1,35 +1,35 @@
 -- a threshold is raised: rows are removed, found in the output
 select k, v from t where v > 1;
 select k, v from t where v > 2;
-changes: removes the rows for which NOT COALESCE(v > 2, FALSE) and adds the rows for which v > 2 AND NOT COALESCE(v > 1, FALSE);
-SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `v__out` AS `v` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `v` AS `v__out` FROM v_old) WHERE NOT COALESCE((`v__out` > 2), FALSE)))) UNION ALL SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `v` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 2 AND NOT COALESCE(`v` > 1, FALSE))));
+changes: removes the rows for which v <= 2;
+SELECT `k`, `v`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `v__out` AS `v` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `v` AS `v__out` FROM v_old) WHERE `v__out` <= 2));
 
 -- a threshold is lowered: only the rows between the two are read
 select k, v from t where v > 1;
 select k, v from t where v > 0;
-changes: removes the rows for which NOT COALESCE(v > 0, FALSE) and adds the rows for which v > 0 AND NOT COALESCE(v > 1, FALSE);
-SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `v__out` AS `v` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `v` AS `v__out` FROM v_old) WHERE NOT COALESCE((`v__out` > 0), FALSE)))) UNION ALL SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `v` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 0 AND NOT COALESCE(`v` > 1, FALSE))));
+changes: adds the rows for which v > 0 AND v <= 1;
+SELECT `k`, `v`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `v` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 0 AND `v` <= 1));
 
 -- a condition on another column: both
 select k, v from t where v > 1;
 select k, v from t where a = 2;
-changes: removes the rows for which NOT COALESCE(a = 2, FALSE) and adds the rows for which a = 2 AND NOT COALESCE(v > 1, FALSE);
-SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `v` FROM (SELECT * FROM (SELECT `k`, `v`, `a` AS `a__new` FROM t_new) WHERE `v` > 1 AND NOT COALESCE(`a__new` = 2, FALSE)))) UNION ALL SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `v` FROM (SELECT * FROM (SELECT `k`, `v`, `a` AS `a__new` FROM t_new) WHERE `a__new` = 2 AND NOT COALESCE(`v` > 1, FALSE))));
+changes: removes the rows for which a <> 2 OR a IS NULL and adds the rows for which a = 2 AND (v <= 1 OR v IS NULL);
+SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `v` FROM (SELECT * FROM (SELECT `k`, `v`, `a` AS `a__new` FROM t_new) WHERE `v` > 1 AND (`a__new` <> 2 OR `a__new` IS NULL)))) UNION ALL SELECT `k`, `v`, `_weight` FROM (SELECT `k`, `v`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `v` FROM (SELECT * FROM (SELECT `k`, `v`, `a` AS `a__new` FROM t_new) WHERE `a__new` = 2 AND (`v` <= 1 OR `v` IS NULL))));
 
 -- a condition on a column that the output has not
 select k from t;
 select k from t where v > 1;
-changes: removes the rows for which NOT COALESCE(v > 1, FALSE);
-SELECT `k`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k` FROM (SELECT * FROM (SELECT `k`, `v` AS `v__new` FROM t_new) WHERE NOT COALESCE(`v__new` > 1, FALSE)));
+changes: removes the rows for which v <= 1 OR v IS NULL;
+SELECT `k`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k` FROM (SELECT * FROM (SELECT `k`, `v` AS `v__new` FROM t_new) WHERE `v__new` <= 1 OR `v__new` IS NULL));
 
 -- a column that equals one of the output
 select t.k, t.s from t join u on t.a = u.k;
 select t.k, t.s from t join u on t.a = u.k where t.a > 1;
-changes: removes the rows for which NOT COALESCE(a > 1, FALSE);
-SELECT `k`, `s`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `s` FROM (SELECT * FROM (SELECT * FROM (SELECT `k`, `a`, `s` FROM t_new) WHERE NOT COALESCE(`a` > 1, FALSE)) INNER JOIN (SELECT `k` AS `k_2` FROM u_new) ON `a` = `k_2`));
+changes: removes the rows for which a <= 1 OR a IS NULL;
+SELECT `k`, `s`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `s` FROM (SELECT * FROM (SELECT * FROM (SELECT `k`, `a`, `s` FROM t_new) WHERE `a` <= 1 OR `a` IS NULL) INNER JOIN (SELECT `k` AS `k_2` FROM u_new) ON `a` = `k_2`));
 
 -- rows that occur more than once
 select a, b from r where b > 1;
 select a, b from r where b > 0;
-changes: removes the rows for which NOT COALESCE(b > 0, FALSE) and adds the rows for which b > 0 AND NOT COALESCE(b > 1, FALSE);
-SELECT * FROM (SELECT `a`, `b`, SUM(`_weight`) AS `_weight` FROM (SELECT `a`, `b`, `_weight` FROM (SELECT `a`, `b`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `a__out` AS `a`, `b__out` AS `b` FROM (SELECT * FROM (SELECT `a` AS `a__out`, `b` AS `b__out` FROM v_old) WHERE NOT COALESCE((`b__out` > 0), FALSE)))) UNION ALL SELECT `a`, `b`, `_weight` FROM (SELECT `a`, `b`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a`, `b` FROM (SELECT * FROM (SELECT `a`, `b` FROM r_new) WHERE `b` > 0 AND NOT COALESCE(`b` > 1, FALSE))))) GROUP BY `a`, `b`) WHERE `_weight` <> 0;
+changes: adds the rows for which b = 1;
+SELECT * FROM (SELECT `a`, `b`, SUM(`_weight`) AS `_weight` FROM (SELECT `a`, `b`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a`, `b` FROM (SELECT * FROM (SELECT `a`, `b` FROM r_new) WHERE `b` = 1))) GROUP BY `a`, `b`) WHERE `_weight` <> 0;

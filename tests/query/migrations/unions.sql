@@ -15,5 +15,5 @@ SELECT `a__out` AS `k` FROM (SELECT `a` AS `a__out` FROM v_old);
 -- a part has other rows
 select a from r union all select k from t where v > 1;
 select a from r union all select k from t where v > 2;
-changes: adds the contribution of the rows of t for which v > 2 AND NOT COALESCE(v > 1, FALSE) and subtracts the contribution of the rows of t for which v > 1 AND NOT COALESCE(v > 2, FALSE);
-SELECT `a`, `_weight` FROM (SELECT * FROM (SELECT `a`, SUM(`_weight`) AS `_weight` FROM (SELECT `a_4` AS `a`, `_weight` FROM (SELECT `a_4`, `_weight` FROM (SELECT `a_4`, `_weight` FROM (SELECT `a_4`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k` AS `a_4` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 2 AND NOT COALESCE(`v` > 1, FALSE)))) UNION ALL SELECT `a_4`, `_weight` FROM (SELECT `a_4`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k` AS `a_4` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 1 AND NOT COALESCE(`v` > 2, FALSE))))))) GROUP BY `a`) WHERE `_weight` <> 0);
+changes: subtracts the contribution of the rows of t for which v > 1 AND v <= 2;
+SELECT `a`, `_weight` FROM (SELECT * FROM (SELECT `a`, SUM(`_weight`) AS `_weight` FROM (SELECT `a_4` AS `a`, `_weight` FROM (SELECT `a_4`, `_weight` FROM (SELECT `a_4`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k` AS `a_4` FROM (SELECT * FROM (SELECT `k`, `v` FROM t_new) WHERE `v` > 1 AND `v` <= 2))))) GROUP BY `a`) WHERE `_weight` <> 0);

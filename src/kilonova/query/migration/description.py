@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kilonova.query.expression import Scalar, column
+from kilonova.query.expression import Op, Scalar, column
 from kilonova.query.migration.block import flatten
 from kilonova.query.migration.joint import Joint, marked
 from kilonova.query.migration.pairs import Pair, kinds_of
@@ -31,7 +31,8 @@ def describe_conditions(joint: Joint, conditions: tuple[Scalar, ...], shown: Map
             ((lookup, is_met) for lookup in joint.lookups if (is_met := marked(each, lookup)) is not None), None
         )
         if found is None:
-            texts.append(re.sub(r"`(\w+)`", r"\1", each.with_columns(named).sql))
+            text = re.sub(r"`(\w+)`", r"\1", each.with_columns(named).sql)
+            texts.append(f"({text})" if each.bare.op is Op.OR and len(conditions) > 1 else text)
         else:
             lookup, is_met = found
             texts.append(f"{'a' if is_met else 'no'} row of {_described(lookup.rows)} matches")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kilonova.query.containment import difference
 from kilonova.query.expression import Op, Scalar, and_, compose
 from kilonova.query.migration.equivalence import not_true, without
 from kilonova.query.migration.joint import Joint
@@ -34,15 +35,7 @@ def _only(
     if not all(each.columns <= plain for each in further):
         return (*wanted, not_true(further))
     compared = tuple(each for each in wanted if each.columns <= plain)
-    had_ = and_(further)
-    assert had_ is not None
-    condition = difference(and_(compared) or TRUE, had_, kinds)
+    condition = difference(and_(compared), and_(further), kinds)
     if condition is None:
         return None
     return (*without(wanted, compared), *condition.conjuncts())
-
-
-def difference(wanted: Scalar, had: Scalar, kinds: Mapping[str, str | None]) -> Scalar | None:
-    """Return a condition that is true exactly where one condition is true and another is not."""
-    del kinds
-    return and_((*(each for each in wanted.conjuncts() if each != TRUE), not_true(had.conjuncts())))
