@@ -147,7 +147,7 @@ EDITS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("aggregate added", "as revenue", "as revenue, count(*) as items"),
     ),
     "q20": (
-        ("filter changed", "'CANADA'", "'FRANCE'"),
+        ("other nation", "'CANADA'", "'FRANCE'"),
         ("filter changed", "'forest%'", "'green%'"),
         ("column added", "select s_name, s_address", "select s_name, s_address, s_phone"),
         ("threshold raised", "0.5 * sum", "0.6 * sum"),

@@ -149,6 +149,7 @@ class _Joining:
             list(new.conditions), [each for n, each in enumerate(new.parts) if n not in places], list(new.steps)
         )
         self._lookups: list[Lookup] = []
+        self._required: set[str] = set()
         for _, joint in matches.values():
             self._old.columns.update(joint.old)
             self._new.columns.update(joint.new)
@@ -247,8 +248,7 @@ class _Joining:
         used = [*own, *(each for each, _ in equal)]
         query.conditions = [each for each in query.conditions if each not in used]
         rows = part if kept is None else Filter(part, kept)
-        marker = self._add(query, Lookup(rows=rows, condition=condition, marker=marker))
-        query.conditions.append(is_met(marker))
+        self._require(query, Lookup(rows=rows, condition=condition, marker=marker))
         return True
 
     def _is_unique(self, rows: Node, pairs: list[tuple[Scalar, Scalar]]) -> bool:
@@ -269,7 +269,7 @@ class _Joining:
             known = condition is not None and condition.columns <= self._available() | own
             if step.kind is Kind.LEFT and condition is not None and known and self._is_unique(step.right, pairs):
                 marker = next(other.name for _, other in pairs if other.name is not None)
-                self._add(query, Lookup(rows=step.right, condition=condition, marker=marker))
+                self._add(query, Lookup(rows=step.right, condition=condition, marker=marker), required=False)
                 return
             if step.kind is not Kind.LEFT and pairs and len(pairs) == len(conditions):
                 self._look_up_keys(query, step, pairs)
@@ -280,44 +280,70 @@ class _Joining:
 
     def _look_up_keys(self, query: _Query, step: Join, pairs: list[tuple[Scalar, Scalar]]) -> None:
         """Make a semi- or anti-join a lookup of its distinct keys."""
+        marker = next((other.name for _, other in pairs if other.name is not None), None)
+        if step.kind is Kind.SEMI and step.condition is not None and marker and self._is_unique(step.right, pairs):
+            condition = step.condition.with_columns(query.columns)
+            self._require(query, Lookup(rows=step.right, condition=condition, marker=marker))
+            return
         stem = names(step.right)[0]
         items = tuple(Item(f"{stem}__met{n}", other) for n, (_, other) in enumerate(pairs, 1))
-        condition = and_(tuple(eq(one, column(item.name)) for (one, _), item in zip(pairs, items, strict=True)))
-        assert condition is not None
-        marker = self._add(
-            query, Lookup(rows=Aggregate(step.right, items, ()), condition=condition, marker=items[0].name)
-        )
-        query.conditions.append(is_met(marker) if step.kind is Kind.SEMI else is_null(marker))
+        equal = and_(tuple(eq(one, column(item.name)) for (one, _), item in zip(pairs, items, strict=True)))
+        assert equal is not None
+        lookup = Lookup(rows=Aggregate(step.right, items, ()), condition=equal, marker=items[0].name)
+        if step.kind is Kind.SEMI:
+            self._require(query, lookup)
+        else:
+            marker = self._add(query, lookup, required=False)
+            query.conditions.append(is_null(marker))
 
-    def _add(self, query: _Query, lookup: Lookup) -> str:
-        """Add a lookup, unless the other query has the same one; return its marker."""
+    def _require(self, query: _Query, lookup: Lookup) -> None:
+        """Add a lookup of which a row must match."""
+        marker = self._add(query, lookup, required=True)
+        query.conditions.append(is_met(marker))
+
+    def _add(self, query: _Query, lookup: Lookup, *, required: bool) -> str:
+        """Add a lookup, unless the other query has it; return its marker."""
         if query is self._new:
             for place, other in enumerate(self._lookups):
-                if (same := self._same(other, lookup)) is not None:
-                    rows, columns, marker = same
-                    self._lookups[place] = replace(other, rows=rows)
-                    query.columns.update(columns)
+                found = self._same(other, lookup, filtered=required and other.marker in self._required)
+                if found is not None:
+                    joint, marker = found
+                    self._lookups[place] = replace(other, rows=joint.tree)
+                    self._old.conditions += joint.was
+                    query.conditions += joint.now
+                    query.columns.update(joint.new)
                     query.rename()
                     return marker
+        elif required:
+            self._required.add(lookup.marker)
         self._lookups.append(lookup)
         return lookup.marker
 
-    def _same(self, one: Lookup, other: Lookup) -> tuple[Node, dict[str, Scalar], str] | None:
-        """Return the rows of two lookups that are the same, and the columns of the second in terms of the first."""
+    def _same(self, one: Lookup, other: Lookup, *, filtered: bool) -> tuple[Joint, str] | None:
+        """Return the joint relation of two lookups, and the marker in it; None if they have different rows.
+
+        Args:
+            one: a lookup of the old query.
+            other: a lookup of the new one.
+            filtered: whether their conditions may differ, because a row of each must match.
+        """
         try:
             joint = self._comparison.of(one.rows, other.rows)
         except Unpaired:
             return None
-        if joint.was or joint.now or joint.lookups or not self._comparison.has_same_rows(joint):
+        if joint.lookups or not self._comparison.has_same_rows(replace(joint, was=(), now=())):
             return None
-        rows, was, now = self._comparison.plain(joint)
-        if any(value.name != name for name, value in was.items()):
+        columns = frozenset(names(joint.tree))
+        pairs = equi_pairs(one.condition, one.condition.columns - columns, columns)
+        differ = joint.was or joint.now
+        if differ and not (filtered and self._is_unique(joint.tree, list(pairs))):
             return None
-        if canonical(other.condition.with_columns(now)) != canonical(one.condition):
+        if any(value.name != name for name, value in joint.old.items()):
             return None
-        marker = now[other.marker].name
-        assert marker is not None
-        return rows, dict(now), marker
+        if canonical(other.condition.with_columns(joint.new)) != canonical(one.condition):
+            return None
+        marker = joint.new[other.marker].name
+        return None if marker is None else (joint, marker)
 
     def _match_steps(self) -> None:
         """Move the operators that both queries have into the joint relation."""

@@ -67,6 +67,8 @@ class Output:
     def migration(self) -> Migration | NoMigration:
         """Return the migration."""
         gone, come = removed(self._joint, self._kinds), added(self._joint, self._kinds)
+        if gone is not None and not without(gone, self._joint.was):
+            return NoMigration(reason="none of its rows is a row of the new query")
         if not self._changed:
             return self._of_rows(gone, come)
         key = key_of(self._own.encoding)
