@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kilonova.query.expression import Scalar, column
-from kilonova.query.migration.block import Block, flatten
-from kilonova.query.migration.block_comparison import compare_blocks
 from kilonova.query.migration.equivalence import all_expressed, canonical, expressed
 from kilonova.query.migration.joint import Joint
 from kilonova.query.migration.pairs import Pair, kinds_of, moved
-from kilonova.query.migration.rows import FALSE, added, removed
+from kilonova.query.migration.query_block import QueryBlock, flatten
+from kilonova.query.migration.query_block_comparison import compare_blocks
+from kilonova.query.migration.row_difference import FALSE, added, removed
 from kilonova.query.migration.unpaired import Unpaired, described
 from kilonova.query.properties import Known, RelationFacts, determined, keys, type_of, types
 from kilonova.query.tree import (
@@ -341,12 +341,12 @@ def _scanned(old: Scan, new: Scan) -> Joint:
     )
 
 
-def _is_union(block: Block) -> bool:
+def _is_union(block: QueryBlock) -> bool:
     return len(block.parts) == 1 and isinstance(block.parts[0], Union) and not block.steps
 
 
-def _as_union(node: Node) -> Block:
+def _as_union(node: Node) -> QueryBlock:
     """Return a query as a union of one part."""
     own = tuple(f"{name}__part" for name in names(node))
     columns = {name: column(each) for name, each in zip(names(node), own, strict=True)}
-    return Block(parts=(Union((node,), own),), columns=columns)
+    return QueryBlock(parts=(Union((node,), own),), columns=columns)

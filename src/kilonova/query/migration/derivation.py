@@ -26,7 +26,7 @@ from kilonova.query.migration.comparison import Comparison
 from kilonova.query.migration.description import describe_pair
 from kilonova.query.migration.joint import Joint
 from kilonova.query.migration.migration import Migration, NoMigration
-from kilonova.query.migration.output import Output
+from kilonova.query.migration.output_migration import OutputMigration
 from kilonova.query.migration.pairs import moved, resolve
 from kilonova.query.migration.renaming import every_name, with_suffix
 from kilonova.query.migration.unpaired import Unpaired
@@ -55,7 +55,7 @@ def derive_migration(old: Node, new: Node, own: MaterializedRelation, known: Kno
         return NoMigration(reason=error.reason)
     joint = replace(joint, new={name: joint.new[name + suffix] for name in names(new)})
     if not moved(joint.tree, comparison.pairs):
-        return Output(joint, own, new, comparison.known).migration()
+        return OutputMigration(joint, own, new, comparison.known).migration()
     return _through_pairs(joint, new, own, comparison)
 
 
@@ -85,7 +85,7 @@ def _through_pairs(
         return replace(first, tree=new)
     lookups = tuple(replace(each, rows=resolve(each.rows, pairs, known)) for each in joint.lookups)
     rest = replace(joint, tree=resolve(joint.tree, pairs, known), lookups=lookups)
-    then = Output(rest, replace(own, tree=after), new, known).migration()
+    then = OutputMigration(rest, replace(own, tree=after), new, known).migration()
     if isinstance(then, NoMigration):
         return then
     return then if delta is None else replace(first, then=then)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 
 from kilonova.query.expression import Op, Scalar, column
-from kilonova.query.migration.block import flatten
 from kilonova.query.migration.joint import Joint, marked
 from kilonova.query.migration.pairs import Pair, kinds_of
-from kilonova.query.migration.rows import FALSE, added, removed
+from kilonova.query.migration.query_block import flatten
+from kilonova.query.migration.row_difference import FALSE, added, removed
 from kilonova.query.properties import Known
 from kilonova.query.tree import Aggregate, Node, channels, scans
 

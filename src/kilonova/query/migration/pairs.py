@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kilonova.query.delta_rules import delta_of_tree
 from kilonova.query.expression import column
 from kilonova.query.migration.joint import Joint
-from kilonova.query.migration.rows import FALSE, added, removed
+from kilonova.query.migration.row_difference import FALSE, added, removed
 from kilonova.query.properties import Known, types
 from kilonova.query.tree import WEIGHT, At, Item, Node, Projection, Scan, Union, channels, inputs, kept, with_inputs
 from kilonova.query.zset import union_changes, with_weight

@@ -1,4 +1,4 @@
-"""Comparison of two queries in the normal form of `kilonova.query.migration.block`.
+"""Comparison of two queries in the normal form of `kilonova.query.migration.query_block`.
 
 Parts and operators that both have are in the joint relation once. What only one of them has is a lookup if each row
 matches at most one row of it: then it filters rows (inner, semi- and anti-join), or adds columns (left join).
@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Protocol
 
 from kilonova.query.expression import Scalar, and_, column, eq
-from kilonova.query.migration.block import Block, Step, assemble, read_by
 from kilonova.query.migration.equivalence import canonical, is_met, is_null, without
 from kilonova.query.migration.joint import Joint, Lookup
+from kilonova.query.migration.query_block import QueryBlock, Step, assemble, read_by
 from kilonova.query.migration.unpaired import Unpaired, described
 from kilonova.query.properties import Known, RelationFacts, equi_pairs, unique
 from kilonova.query.tree import Aggregate, Explode, Filter, Item, Join, Kind, Node, Scan, Unit, names
@@ -62,7 +62,7 @@ class _Query:
         self.conditions = [each.with_columns(self.columns) for each in self.conditions]
 
 
-def compare_blocks(comparison: Comparer, old: Block, new: Block) -> Joint:
+def compare_blocks(comparison: Comparer, old: QueryBlock, new: QueryBlock) -> Joint:
     """Return the joint relation of two queries.
 
     Raises:
@@ -88,7 +88,7 @@ _Matches = dict[int, tuple[int, Joint]]
 """Parts of the old query, each with the part of the new one that it corresponds to, and their joint relation."""
 
 
-def _matched(comparison: Comparer, old: Block, new: Block) -> _Matches:
+def _matched(comparison: Comparer, old: QueryBlock, new: QueryBlock) -> _Matches:
     """Return the assignment of parts that leaves the fewest parts, and shares the most conditions."""
     candidates: list[list[tuple[int, Joint]]] = []
     reason: str | None = None
@@ -120,7 +120,7 @@ def _assignments(candidates: list[list[tuple[int, Joint]]], place: int, used: fr
     yield from _assignments(candidates, place + 1, used)
 
 
-def _shared(old: Block, new: Block, matches: _Matches) -> int:
+def _shared(old: QueryBlock, new: QueryBlock, matches: _Matches) -> int:
     was: dict[str, Scalar] = {}
     now: dict[str, Scalar] = {}
     for _, joint in matches.values():
@@ -136,7 +136,7 @@ def _shared(old: Block, new: Block, matches: _Matches) -> int:
 class _Joining:
     """Joint relation of two queries some of whose parts are matched."""
 
-    def __init__(self, comparison: Comparer, old: Block, new: Block, matches: _Matches) -> None:
+    def __init__(self, comparison: Comparer, old: QueryBlock, new: QueryBlock, matches: _Matches) -> None:
         self._comparison = comparison
         self._blocks = (old, new)
         self._matches = matches

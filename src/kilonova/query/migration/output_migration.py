@@ -19,7 +19,7 @@ from kilonova.query.migration.equivalence import all_expressed, canonical, expre
 from kilonova.query.migration.joint import Joint, Lookup
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.migration.pairs import kinds_of
-from kilonova.query.migration.rows import FALSE, TRUE, added, removed
+from kilonova.query.migration.row_difference import FALSE, TRUE, added, removed
 from kilonova.query.properties import FLOATING, Known, equi_pairs, non_null, tells_apart, type_of, unique
 from kilonova.query.tree import (
     Aggregate,
@@ -43,7 +43,7 @@ Conditions = tuple[Scalar, ...] | None
 _OUT = "__out"
 
 
-class Output:
+class OutputMigration:
     """The stored output of an old query, and what a new one needs of it.
 
     Args:

@@ -18,7 +18,7 @@ Step = Join | Explode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class QueryBlock:
     """Normal form of a tree.
 
     Attributes:
@@ -34,7 +34,7 @@ class Block:
     columns: Mapping[str, Scalar]
 
 
-def flatten(node: Node) -> Block:
+def flatten(node: Node) -> QueryBlock:
     """Return the normal form of a tree."""
     match node:
         case Projection():
@@ -48,7 +48,7 @@ def flatten(node: Node) -> Block:
             one, other = flatten(node.left), flatten(node.right)
             columns = {**one.columns, **other.columns}
             own = () if node.condition is None else node.condition.with_columns(columns).conjuncts()
-            return Block(
+            return QueryBlock(
                 parts=(*one.parts, *other.parts),
                 steps=(*one.steps, *other.steps),
                 conditions=(*one.conditions, *other.conditions, *own),
@@ -72,7 +72,7 @@ def flatten(node: Node) -> Block:
             columns = {**block.columns, **{name: column(name) for name in node.columns}}
             return replace(block, steps=(*block.steps, made), columns=columns)
         case _:
-            return Block(parts=(node,), columns={name: column(name) for name in names(node)})
+            return QueryBlock(parts=(node,), columns={name: column(name) for name in names(node)})
 
 
 def _restricted(right: Node, conditions: tuple[Scalar, ...]) -> tuple[Node, tuple[Scalar, ...]]:
