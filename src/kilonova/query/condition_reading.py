@@ -22,13 +22,7 @@ from kilonova.query.value_sets import BOTTOM, TOP, Domain, ValueSet, after, befo
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 _INVERTED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
-_OPERATORS = {
-    "<": operators.lt,
-    "<=": operators.le,
-    ">": operators.gt,
-    ">=": operators.ge,
-    "<>": operators.ne,
-}
+_OPERATORS = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge, "<>": operators.ne}
 _SAFE_EQUAL = frozenset({"<=>", "IS NOT DISTINCT FROM"})
 _NAN = compose("CAST({} AS {})", string("NaN"), interleave(Op.TYPE, ("DOUBLE",)), op=Op.CAST)
 _LONGEST_LIST = 10
@@ -58,7 +52,7 @@ class ConditionReader:
             case Op.AND | Op.OR:
                 kind = And if (bare.op is Op.AND) == wanted else Or
                 parts = [self.true(part) if wanted else self._read(part, wanted) for part in operands]
-                return joined(kind, (part if part.source is None else _opened(part, kind) for part in parts))
+                return joined(kind, (_opened(part, kind) for part in parts))
             case Op.NOT:
                 return self._read(operands[0], not wanted)
             case Op.BOOLEAN:
@@ -75,10 +69,9 @@ class ConditionReader:
                 found = self._listed(operands[0].bare, operands[1:], wanted)
             case Op.IS:
                 found = self._is(operands[0].bare, operands[1], wanted)
-            case Op.COALESCE if len(operands) == 2 and operands[1].op is Op.BOOLEAN:
-                default = operands[1].sql.upper() == "TRUE"
-                found = self._read(operands[0], wanted)
-                found = negated(self._read(operands[0], not wanted)) if default == wanted else found
+            case Op.COALESCE if len(operands) == 2 and self.terms.is_condition(bare):
+                default = (operands[1].sql.upper() == "TRUE") == wanted
+                found = negated(self._read(operands[0], not wanted)) if default else self._read(operands[0], wanted)
             case Op.CASE if self.terms.is_condition(bare):
                 found = self._cased(operands, wanted)
             case Op.CALL if len(operands) == 1:

@@ -48,6 +48,8 @@ _UNSURE = frozenset({Op.TEXT, Op.DATE_PART, Op.MIN_MAX, Op.COALESCE, Op.CASE, Op
 _EXACT_IN_FLOAT = 1 << 24
 _EXACT_AS_DOUBLE = frozenset({"tinyint", "smallint", "int"})
 _EXACT_DIGITS = 15
+"""What floating-point numbers hold exactly: whole numbers in single precision, types, and digits of decimals."""
+
 _DAY = timedelta(days=1)
 _WITHOUT_SKIPPED_DAYS = datetime(2012, 1, 1)
 
@@ -74,7 +76,7 @@ class Terms:
             value: the literal.
             among: how they are compared, if not by an operator.
         """
-        if literal(term) is not None:
+        if literal(term) is not None or self.is_misjudged(term, value.sql):
             return None
         kind, own = self.kind(term), value.value
         variable = self.primary(term)
@@ -163,8 +165,9 @@ class Terms:
             last = term.operands[-1:] if len(term.operands) % 2 else ()
             results = [one.bare for one in (*term.operands[1::2], *last) if one.bare.op is not Op.NULL]
             return all(one.op is Op.BOOLEAN or self.is_condition(one) for one in results)
-        default = term.op is Op.COALESCE and term.operands[-1].op is Op.BOOLEAN
-        return default or term.op in _CONDITIONS or self.kind(term) == "boolean"
+        if term.op is Op.COALESCE:
+            return term.operands[-1].op is Op.BOOLEAN and self.is_condition(term.operands[0].bare)
+        return term.op in _CONDITIONS or self.kind(term) == "boolean"
 
     def kind(self, term: Scalar) -> str | None:
         """Return the type of an expression; None if it is not certain."""

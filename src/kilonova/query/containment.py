@@ -18,17 +18,7 @@ from kilonova.query.condition_reading import ConditionReader
 from kilonova.query.condition_rendering import Literals, write_condition
 from kilonova.query.expression import Op, Scalar, and_, compose
 from kilonova.query.formula_search import Search
-from kilonova.query.formulas import (
-    FALSE,
-    TRUE,
-    And,
-    Atom,
-    Formula,
-    Or,
-    joined,
-    negated,
-    variables,
-)
+from kilonova.query.formulas import FALSE, TRUE, And, Atom, Formula, Or, joined, negated, variables
 
 Types = Mapping[str, str | None]
 """Types of columns by name, in Spark's notation; None if unknown."""
@@ -86,7 +76,8 @@ def difference(wanted: Scalar | None, had: Scalar | None, types: Types) -> Scala
     added = rest.parts if isinstance(rest, And) else (rest,)
     placed = [*enumerate(own), *((_place(own, part), part) for part in added)]
     parts = tuple(part for _, part in sorted(placed, key=lambda pair: pair[0]))
-    return write_condition(_Simplification(reader.terms.literals).of(And(parts)), reader.terms.literals)
+    simple = _Simplification(reader.terms.literals).of(And(parts))
+    return None if simple == FALSE else write_condition(simple, reader.terms.literals)
 
 
 def _reader(types: Types, *conditions: Scalar | None) -> ConditionReader | None:
