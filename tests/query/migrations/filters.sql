@@ -33,3 +33,14 @@ select a, b from r where b > 1;
 select a, b from r where b > 0;
 changes: adds the rows for which b = 1;
 SELECT * FROM (SELECT `a`, `b`, SUM(`_weight`) AS `_weight` FROM (SELECT `a`, `b`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a`, `b` FROM (SELECT * FROM (SELECT `a`, `b` FROM r_new) WHERE `b` = 1))) GROUP BY `a`, `b`) WHERE `_weight` <> 0;
+
+-- conditions that protect others are evaluated before them
+select k from t where a <> 0 and 1 / a > 0.5;
+select k from t where a > 1 and 1 / a > 0.5;
+changes: removes the rows for which a <= 1;
+SELECT `k`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k` FROM (SELECT * FROM (SELECT `k`, `a` FROM t_new) WHERE `a` <> 0 AND `a` <= 1 AND 1 / `a` > 0.5));
+
+-- none of the rows stays
+select k, s from t where a = 1;
+select k, s from t where a = 2;
+none: none of its rows is a row of the new query;

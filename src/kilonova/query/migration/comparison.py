@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kilonova.query.expression import Scalar, column
+from kilonova.query.expression import Op, Scalar, column, compose
 from kilonova.query.migration.equivalence import all_expressed, canonical, expressed
 from kilonova.query.migration.joint import Joint
 from kilonova.query.migration.pairs import Pair, kinds_of, moved
@@ -138,9 +138,9 @@ class Comparison:
         common = tuple(key for key in keys_ if not _further(now_keys, (key,)))
         if not self._are_determined((*further, *_further(common, keys_)), common, joint):
             raise Unpaired("the grouping keys differ")
-        keys_ += further
         named |= {canonical(key.value): column(key.name) for key in further}
         calls, columns = _merged(_over(old.calls, joint.old), _over(new.calls, joint.new))
+        calls += tuple(Item(key.name, compose("MAX({})", key.value, op=Op.MIN_MAX)) for key in further)
         was, now = all_expressed(joint.was, named), all_expressed(joint.now, named)
         if not keys_ or was is None or now is None:
             below, was, now = self.relation(joint), (), ()

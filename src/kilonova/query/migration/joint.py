@@ -18,7 +18,7 @@ from kilonova.query.column_pruning import prune_columns
 from kilonova.query.expression import Op, Scalar, and_
 from kilonova.query.migration.equivalence import canonical
 from kilonova.query.predicate_pushdown import push_predicates
-from kilonova.query.tree import Aggregate, Filter, Item, Join, Kind, Node, Projection, names
+from kilonova.query.tree import Aggregate, Filter, Item, Join, Kind, Node, Projection, inputs, names, with_inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Joint:
         for lookup in used:
             node = _looked_up(node, lookup, pending, needed)
         rest = [each for each in pending.values() if not each.columns <= set(names(self.tree))]
-        return push_predicates(_kept(node, rest))
+        return _safe_first(push_predicates(_kept(node, rest)))
 
 
 def marked(condition: Scalar, lookup: Lookup) -> bool | None:
@@ -99,6 +99,26 @@ def marked(condition: Scalar, lookup: Lookup) -> bool | None:
     if value.bare.name != lookup.marker or (what is not None and what.op is not Op.NULL):
         return None
     return positive
+
+
+_FAILING = frozenset({Op.DIV, Op.CAST, Op.CALL, Op.OTHER})
+"""Operators whose evaluation may fail for some values."""
+
+
+def _safe_first(node: Node) -> Node:
+    """Return a tree whose filters evaluate conditions that cannot fail first.
+
+    The conditions of a query that protect others (`x <> 0 AND 1 / x > 2`) may be among those that differ.
+    """
+    node = with_inputs(node, tuple(map(_safe_first, inputs(node))))
+    if not isinstance(node, Filter):
+        return node
+    return _kept(node.input, sorted(node.condition.conjuncts(), key=_may_fail))
+
+
+def _may_fail(expression: Scalar) -> bool:
+    failing = expression.op in _FAILING and bool(expression.columns)
+    return failing or any(map(_may_fail, expression.operands))
 
 
 def _kept(node: Node, conditions: list[Scalar]) -> Node:
