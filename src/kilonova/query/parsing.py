@@ -15,6 +15,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
 from kilonova.errors import QueryError, closest_name
+from kilonova.model.schema import RESERVED
 from kilonova.query.column_names import name_columns
 from kilonova.query.expression import Scalar, and_, column, eq, null_safe_eq
 from kilonova.query.expression_syntax import node_of, parse, scalar_of
@@ -155,7 +156,7 @@ class _Reader:
     def __init__(self, known: Known) -> None:
         self._known = known
         self._channels = {name.lower(): name for name in known}
-        self._taken: set[str] = set()
+        self._taken: set[str] = set(RESERVED)  # intermediate results may be stored
 
     def name(self, wanted: str) -> str:
         """Return a name that is unique in the tree."""
