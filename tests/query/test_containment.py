@@ -60,6 +60,9 @@ CONTAINED = [
     ("s < 'z'", "s < 'é'"),
     ("d = '2024-02-01'", "d in ('2024-02-01', '2024-03-01')"),
     ("d > cast('2024-02-01' as date)", "d is not null"),
+    ("d <= date '2024-03-01' - interval '90' day", "d <= date '2024-03-01' - interval '60' day"),
+    ("d < date '2024-01-31' + interval '1' month", "d < date '2024-03-01'"),
+    ("d > date '2024-02-29'", "d >= date '2024-01-31' + interval '1' month"),
     ("t >= timestamp '2024-02-01'", "t > timestamp '2024-01-01'"),
     ("t >= timestamp '2024-01-02'", "t > timestamp '2024-01-01'"),
     ("b", "b is not null"),
@@ -240,7 +243,7 @@ LITERALS = {
     "q": ("0", "1", "0.5", "0.6", "-0.0", "0.5D", "1e0", "double('NaN')", "double('inf')"),
     "x": ("0", "1", "0.5", "0.55", "0.60", "0.555", "0.5D", "0.6D"),
     "s": ("''", "'a'", "'ab'", "'b'", "'B'", "'é'"),
-    "d": ("date '2024-01-01'", "'2024-02-01'", "date '2024-01-31'", "cast('2024-01-02' as date)"),
+    "d": ("date '2024-01-01'", "'2024-02-01'", "date '2024-01-31'", "date '2024-01-01' + interval '1' day"),
     "b": ("true", "false"),
 }
 _DATABASE = duckdb.connect(config={"threads": 1})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +16,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _STRING = re.compile(r"'((?:[^\\']|\\['\\])*)'", re.DOTALL)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?")
+_INTERVAL = re.compile(r"INTERVAL '(\d{1,6})' (DAY|MONTH|YEAR)S?", re.IGNORECASE)
 _SPECIAL = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
@@ -56,6 +58,8 @@ def literal(expression: Scalar) -> Literal | None:
             found = "void", None
         case Op.CAST if (below := literal(bare.operands[0])) is not None:
             found = _cast(below, bare.operands[-1].sql.lower().replace(", ", ","))
+        case Op.ADD | Op.SUB:
+            found = _shifted(bare)
         case _:
             pass
     return None if found is None else Literal(*found, bare)
@@ -118,6 +122,23 @@ def _cast(below: Literal, kind: str) -> tuple[str, Any] | None:
         return None
     whole, scale = integer_digits(needed[0]) or (0, 0)
     return (kind, exact) if whole <= room[0] and scale <= room[1] else None
+
+
+def _shifted(expression: Scalar) -> tuple[str, date] | None:
+    """Return the date that an interval before or after a date is, as Spark adds months: to the last day at most."""
+    start, interval = literal(expression.operands[0]), _INTERVAL.fullmatch(expression.operands[1].bare.sql)
+    if start is None or start.kind != "date" or interval is None:
+        return None
+    number = int(interval[1]) if expression.op is Op.ADD else -int(interval[1])
+    unit = interval[2].upper()
+    try:
+        if unit == "DAY":
+            return "date", start.value + timedelta(number)
+        months = start.value.year * 12 + start.value.month - 1 + number * (12 if unit == "YEAR" else 1)
+        last = monthrange(months // 12, months % 12 + 1)[1]
+        return "date", date(months // 12, months % 12 + 1, min(start.value.day, last))
+    except (OverflowError, ValueError, IndexError):
+        return None
 
 
 def _moment(kind: str, text: str, pattern: re.Pattern[str]) -> tuple[str, Any] | None:
