@@ -138,7 +138,7 @@ CHANGED = a_task("b", {"a": Mode.NEW}, ("b",), text="SELECT 2")
         lambda tx: registry.put_task(tx, CHANGED, "w"),
         lambda tx: registry.add_version(tx, CHANGED),
         lambda tx: registry.continue_versions(tx, {"b": 7}),
-        lambda tx: registry.update_view_sources(tx, [replace(CHANGED, written="SELECT two")]),
+        lambda tx: registry.update_sources(tx, [replace(CHANGED, written="SELECT two")]),
         lambda tx: registry.drop_task(tx, "b"),
         lambda tx: registry.move_cursors(tx, "b", 0, [("a", 3)]),
         _put_binding,

@@ -211,7 +211,7 @@ class View:
             _, _, found = self.world.asked(self.written)
             shown = [place for place, name in enumerate(names(self.items[-1].tree)) if not name.startswith("_kept_")]
             own = (tuple(row[place] for place in shown) for row in self.rows["v"].elements())
-            assert _about(own) == _about(found), "the tree is not what the query says"
+            assert about(own) == about(found), "the tree is not what the query says"
 
     def _maintained(self, item: MaterializedRelation, old: Bag) -> Bag:
         moved = frozenset(self.world.moved & set(item.reads))
@@ -238,7 +238,7 @@ class View:
         return applied(item, old, [dict(zip(columns, values, strict=True)) for values in rows])
 
 
-def _about(rows: Iterable[Row]) -> Bag:
+def about(rows: Iterable[Row]) -> Bag:
     """Rows whose numbers are compared as far as DuckDB's own types for them allow."""
     return Counter(
         tuple(round(float(item), 4) if isinstance(item, Decimal | float) else item for item in row) for row in rows

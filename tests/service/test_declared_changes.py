@@ -334,6 +334,43 @@ def test_only_the_workflow_of_a_channel_describes_it(catalog: Catalog) -> None:
         applied(catalog, reader)
 
 
+REWRITTEN = """
+WITH per_n AS (SELECT count(1) AS k, n AS m FROM clicks GROUP BY n)
+SELECT x.n, count(*) AS c FROM per_n JOIN orders x ON per_n.m = x.n GROUP BY 1"""
+
+
+def test_a_definition_that_is_written_differently_is_the_same(catalog: Catalog) -> None:
+    def declared(view: str, opaque: str, sql: str) -> kn.Workflow:
+        workflow = kn.Workflow("shop")
+        workflow.channel("orders", COLUMNS)
+        workflow.channel("clicks", COLUMNS)
+        workflow.view("joined", view)
+        workflow.view("sampled", opaque)
+        workflow.sql("copied", sql, reads={"orders": kn.New}, produces=kn.Delta, schema=COLUMNS)
+        return workflow
+
+    applied(catalog, declared(JOINED, "SELECT n FROM orders TABLESAMPLE (50 PERCENT)", "SELECT * FROM {orders}"))
+    with catalog.reading() as tx:
+        before = registry.tasks(tx)
+    rewritten = declared(
+        REWRITTEN, "select n -- half\n from orders tablesample (50 percent)", "SELECT *\nFROM {orders} -- all"
+    )
+    plan = applied(catalog, rewritten)
+    assert plan.empty
+    assert {each.task.name for each in plan.tasks if each.detail == "same logic, written differently"} == {
+        "joined",
+        "sampled",
+        "copied",
+    }
+    with catalog.reading() as tx:
+        after = registry.tasks(tx)
+    assert {name: each.logic for name, each in after.items()} == {name: each.logic for name, each in before.items()}
+    assert after["joined"].task.variants == before["joined"].task.variants
+    assert after["joined"].task.written == REWRITTEN.strip()
+    assert after["copied"].task.variants[0].logic.text == "SELECT *\nFROM {orders} -- all"
+    assert not any(each.detail for each in applied(catalog, rewritten).tasks)
+
+
 def test_texts_that_differ_are_shown_as_a_diff(catalog: Catalog) -> None:
     applied(catalog, shop({}))
     query = "SELECT n,\n  count(*) AS c\nFROM orders\n"

@@ -275,14 +275,21 @@ def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
     _add_tasks(tx, new, workflow)
 
 
-def update_view_sources(tx: Transaction, tasks: Iterable[Task]) -> None:
-    """Update the source text of views whose queries are equivalent to before."""
+def update_sources(tx: Transaction, tasks: Iterable[Task]) -> None:
+    """Update the source texts of tasks whose definitions are equivalent to before."""
     tx.mark_registry_changed()
-    table = tables.task
-    known = {row.name: row.written for row in tx.connection.execute(select(table.c.name, table.c.written))}
-    for task in tasks:
-        if (known[task.name] or "") != task.written:
-            tx.connection.execute(update(table).where(table.c.name == task.name).values(written=task.written or None))
+    task, variant = tables.task, tables.variant
+    known = {row.name: row.written for row in tx.connection.execute(select(task.c.name, task.c.written))}
+    query = select(task.c.name, variant).join(variant, variant.c.task_id == task.c.id).where(task.c.view.is_(None))
+    sources = {(row[0], row.fingerprint): row for row in tx.connection.execute(query)}
+    for each in tasks:
+        if (known[each.name] or "") != each.written:
+            tx.connection.execute(update(task).where(task.c.name == each.name).values(written=each.written or None))
+        for one in each.variants:
+            row = sources.get((each.name, one.fingerprint))
+            if row is not None and row.source != one.logic.text:
+                same = variant.c.task_id == row.task_id, variant.c.fingerprint == one.fingerprint
+                tx.connection.execute(update(variant).where(*same).values(source=one.logic.text))
 
 
 def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:

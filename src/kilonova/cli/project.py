@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 Workflows = Annotated[list[Path], typer.Argument(help="Python files that define workflows, or folders of SQL files.")]
 
+SameLogic = Annotated[
+    list[str] | None,
+    typer.Option("--same-logic", metavar="TASK", help="A task or view whose changed definition does the same."),
+]
+NewVersion = Annotated[
+    list[str] | None,
+    typer.Option("--new-version", metavar="TASK", help="A task or view to recompute although nothing has changed."),
+]
+
 commands = typer.Typer()
 
 
@@ -118,21 +127,25 @@ def load_all(files: list[Path]) -> list[Any]:
 def plan(
     files: Workflows,
     check: Annotated[bool, typer.Option("--check", help="Exit with 3 if anything would change.")] = False,
+    same_logic: SameLogic = None,
+    new_version: NewVersion = None,
     json: JsonFlag = False,
 ) -> None:
     """Show the changes that registering workflows would make, and their cost."""
     with project() as opened:
-        plans = opened.plan_all(load_all(files))
+        plans = opened.plan_all(load_all(files), same_logic=same_logic or (), new_version=new_version or ())
     show_plans(plans, json)
     if check and not all(item.empty for item in plans):
         raise typer.Exit(NOTHING_TO_DO)
 
 
 @commands.command()
-def apply(files: Workflows, json: JsonFlag = False) -> None:
+def apply(
+    files: Workflows, same_logic: SameLogic = None, new_version: NewVersion = None, json: JsonFlag = False
+) -> None:
     """Register workflows. Tasks whose definition changed are recomputed at the next run."""
     with project() as opened:
-        plans = opened.apply_all(load_all(files))
+        plans = opened.apply_all(load_all(files), same_logic=same_logic or (), new_version=new_version or ())
     show_plans(plans, json)
 
 
@@ -215,7 +228,8 @@ def show_plans(plans: Sequence[WorkflowPlan], json: bool) -> None:
 
 def _show_plan(item: WorkflowPlan) -> None:
     if item.empty:
-        render.out.print(f"{item.workflow}: nothing changes.")
+        written = "".join(f"; {t.task.name}: {t.detail}" for t in item.tasks if t.detail)
+        render.out.print(f"{item.workflow}: nothing changes{written}.", soft_wrap=True)
         return
     rows: list[tuple[object, ...]] = [
         (_MARKS[c.action], "channel", c.channel.name, c.detail, "")
@@ -229,7 +243,7 @@ def _show_plan(item: WorkflowPlan) -> None:
         if b.action is not Action.KEEP and not (b.binding.implicit and b.binding.name in changing)
     ]
     for t in item.tasks:
-        if t.action is Action.KEEP:
+        if t.action is Action.KEEP and not t.detail:
             continue
         cost = f"reads {render.number(t.rows)} rows, {size(t.bytes)}" if t.rows else ""
         if t.migration is not None and t.migration.seconds:

@@ -167,7 +167,8 @@ def _view(
         return [_opaque(draft, known, error)]
     *parts, whole = _relations(draft, tree, known)
     plain = kept_whole(draft.name, tree, known, draft.key) if parts and draft.refresh == "auto" else None
-    return [*(_kept(item, draft) for item in parts), _kept(whole, draft, plain)]
+    known = {**known, **{item.channel: item.facts for item in parts}}
+    return [*(_kept(item, draft, known) for item in parts), _kept(whole, draft, known, plain)]
 
 
 def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, RelationFacts]) -> tuple[MaterializedRelation, ...]:
@@ -194,9 +195,12 @@ def _refused(construct: str, advice: str) -> DeclarationError:
 
 
 def _kept(
-    item: MaterializedRelation, draft: ViewDraft, plain: MaterializedRelation | None = None
+    item: MaterializedRelation,
+    draft: ViewDraft,
+    known: Mapping[str, RelationFacts],
+    plain: MaterializedRelation | None = None,
 ) -> tuple[Channel, Task, RelationFacts]:
-    task = task_of(item, draft.name, always=draft.refresh == "incremental", plain=plain)
+    task = task_of(item, draft.name, known, always=draft.refresh == "incremental", plain=plain)
     channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
     if item.channel == draft.name:
         check_known_columns(draft.checks, item.facts.types)
@@ -209,12 +213,13 @@ def _opaque(
 ) -> tuple[Channel, Task, RelationFacts]:
     """Return a view whose query has constructs unsupported by the tree, and which is fully recomputed in each run."""
     encoding: Encoding = Upsert(draft.key) if draft.key else Changes()
+    text = with_ports(draft.query, known)
     variant = Variant(
         name=FULL,
         ports=tuple(Port(name, name, Mode.ALL) for name in channels_of(draft.query, known)),
         productions=(Production.BASE,),
-        logic=Sql(text=with_ports(draft.query, known)),
-        fingerprint=draft.query,
+        logic=Sql(text=text),
+        fingerprint=text,
     )
     note = f"fully recomputed in each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
     task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), view=draft.name, note=note)

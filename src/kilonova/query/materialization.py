@@ -11,14 +11,14 @@ rows of the group. Sums of floating-point numbers would drift; they are recomput
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Encoding, Upsert
 from kilonova.model.schema import KEPT
+from kilonova.query.canonical_form import canonical_names, canonical_text
 from kilonova.query.decimals import averaged, digits
 from kilonova.query.eager_aggregation import aggregate_early, met_early
 from kilonova.query.expression import Scalar, column
@@ -36,7 +36,6 @@ from kilonova.query.properties import (
     type_of,
     types,
 )
-from kilonova.query.rendering import render
 from kilonova.query.rules import OF_STORED, simplify
 from kilonova.query.tree import (
     Aggregate,
@@ -73,12 +72,43 @@ def plan_materializations(
         return (replace(kept_whole(name, tree, known, key), whole=why),)
     keeping = _Keeping(name, known)
     rest = keeping.root(plain)
-    return (*keeping.found, keeping.made(name, rest, key))
+    return _numbered(keeping.found, keeping.made(name, rest, key))
 
 
 def kept_whole(name: str, tree: Node, known: Known, key: tuple[str, ...] = ()) -> MaterializedRelation:
     """Return a view that stores nothing besides itself; for the parameters see `plan_materializations`."""
     return _Keeping(name, known).made(name, tree, key)
+
+
+def _numbered(parts: Sequence[MaterializedRelation], whole: MaterializedRelation) -> tuple[MaterializedRelation, ...]:
+    """Return the relations of a view, with those before it numbered by the channels that they are computed from.
+
+    Their numbers so rarely depend on the order in which the query names them; nor do they on what it does with their
+    rows, so that a relation keeps its number when the query changes, and can be migrated.
+    """
+    sources: dict[str, tuple[str, ...]] = {}
+    for item in parts:
+        read = (sources.get(name, (name,)) for name in item.reads)
+        sources[item.channel] = tuple(sorted({name for some in read for name in some}))
+    waiting, found = {item.channel: item for item in parts}, list[MaterializedRelation]()
+    numbers: dict[str, str] = {}
+    while waiting:
+        ready = (name for name, item in waiting.items() if waiting.keys().isdisjoint(item.reads))
+        item = waiting.pop(min(ready, key=lambda name: sources[name]))
+        numbers[item.channel] = f"{whole.channel}__{len(found) + 1}"
+        found.append(replace(_reading(item, numbers), channel=numbers[item.channel]))
+    return (*found, _reading(whole, numbers))
+
+
+def _reading(item: MaterializedRelation, numbers: Mapping[str, str]) -> MaterializedRelation:
+    """Return a relation that reads some channels under other names."""
+
+    def reading(node: Node) -> Node:
+        if isinstance(node, Scan):
+            return replace(node, channel=numbers.get(node.channel, node.channel))
+        return with_inputs(node, tuple(map(reading, inputs(node))))
+
+    return replace(item, tree=reading(item.tree))
 
 
 class _Keeping:
@@ -94,7 +124,10 @@ class _Keeping:
         """Return a relation with the encoding that follows from its tree."""
         tree = simplify(OF_STORED, _without_visible_keys(tree))
         visible = frozenset(name for name in names(tree) if not name.startswith(KEPT))
-        key = key or min((own for own in keys(tree, self.known) if visible.issuperset(own)), key=len, default=())
+        derived = (
+            tuple(sorted(own, key=names(tree).index)) for own in keys(tree, self.known) if visible.issuperset(own)
+        )
+        key = key or min(derived, key=lambda own: (len(own), own), default=())
         whole = _why_whole(tree, self.known)
         encoding: Encoding = Upsert(key) if key else Changes()
         growing = whole is None and is_growing(tree, self.known)
@@ -162,46 +195,31 @@ class _Keeping:
             name.startswith(KEPT) for name in names(node)
         ):  # only the number of rows matters; a channel must have columns
             node = Projection(node, (Item(f"_there{len(self.found) + 1}", parse("TRUE")), *kept(names(node))))
-        text = _text(node) if is_deterministic(node) else str(len(self.found))
+        own = tuple(name for name in names(node) if name.startswith(KEPT))
+        seen = Projection(node, kept(tuple(name for name in names(node) if name not in own)))
+        named = canonical_names(seen, self.known)
+        node = Projection(node, (*(Item(each, column(name)) for name, each in named.items()), *kept(own)))
+        text = canonical_text(node, self.known) if is_deterministic(node) else str(len(self.found))
         if text not in self._by_text:
             item = self.made(f"{self._name}__{len(self.found) + 1}", node)
             self.found.append(item)
             self.known[item.channel] = item.facts
-            self._by_text[text] = replace(item, tree=node)
-        item = self._by_text[text]
-        pairs = zip(names(item.tree), names(node), strict=True)
-        return Scan(item.channel, tuple((source, name) for source, name in pairs if not source.startswith(KEPT)))
-
-
-_NAMES = re.compile(r"'(?:[^'\\]|\\.)*'|(?<!\.)`(?:[^`]|``)+`")
-"""String literals, and names that are not fields of a struct."""
-
-
-def _text(node: Node) -> str:
-    """Return a tree as a query that is the same for the same relation, whatever its column names."""
-
-    def sourced(node: Node) -> Node:
-        if isinstance(node, Scan):
-            sources = ", ".join(source for source, _ in node.columns)
-            return Scan(f"{node.channel}({sources})", tuple((name, name) for _, name in node.columns), node.at)
-        return with_inputs(node, tuple(map(sourced, inputs(node))))
-
-    seen: dict[str, str] = {}
-    written = render(sourced(node), lambda scan: scan.channel)
-    return _NAMES.sub(lambda m: m[0] if m[0][0] == "'" else seen.setdefault(m[0], f"`{len(seen)}`"), written)
+            self._by_text[text] = item
+        return Scan(self._by_text[text].channel, tuple((each, name) for name, each in named.items()))
 
 
 def summed(node: Aggregate, known: Known) -> Projection | None:
     """Return groups computed from sums that are stored with them; None where an aggregate is no exact sum."""
     kinds = types(node.input, known)
+    named = canonical_names(node, known)
     sums: dict[str, Scalar] = {ROWS: parse("COUNT(*)")}
     calls: list[Item] = []
     for call in node.calls:
-        value = _call_over_sums(call, kinds, sums)
+        value = _call_over_sums(replace(call, name=named[call.name]), kinds, sums)
         if value is None:
             return None
         calls.append(Item(call.name, parse(value)))
-    own = tuple(Item(f"{KEPT}key__{key.name}", key.value) for key in node.keys)
+    own = tuple(Item(f"{KEPT}key__{named[key.name]}", key.value) for key in node.keys)
     visible = tuple(Item(key.name, column(each.name)) for key, each in zip(node.keys, own, strict=True))
     group = Aggregate(node.input, own, tuple(Item(name, value) for name, value in sums.items()))
     return Projection(group, (*visible, *calls, *kept(names(group))))

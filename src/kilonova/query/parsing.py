@@ -278,7 +278,7 @@ class _Reader:
 
     def _filtered(self, node: Node, condition: exp.Expr, scope: _Scope, ctes: Ctes) -> tuple[Node, list[Scalar]]:
         free: list[Scalar] = []
-        for part in conjuncts(condition):
+        for part in sorted(conjuncts(condition), key=lambda part: part.find(exp.Query) is not None):
             inner, negated = bare(part)
             if isinstance(inner, exp.Exists):
                 node = self._exists(node, inner, negated, scope, ctes)

@@ -118,7 +118,7 @@ def render_pretty(sql: str) -> str:
 
 
 def with_ports(text: str, known: Known) -> str:
-    """Return a query with the channels that it reads as ports in braces, its own braces doubled.
+    """Return a query with the channels that it reads as ports in braces, its own braces doubled, without comments.
 
     Raises:
         QueryError: it cannot be parsed, or there is no such channel.
@@ -134,7 +134,7 @@ def with_ports(text: str, known: Known) -> str:
         if not table.alias:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
         table.set("this", exp.to_identifier(f"\x02{names_[table.name.lower()]}\x03"))
-    sql = syntax.sql("spark").replace("{", "{{").replace("}", "}}")
+    sql = syntax.sql("spark", comments=False).replace("{", "{{").replace("}", "}}")
     return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
 
 

@@ -14,6 +14,7 @@ from kilonova.model.row_count import RowCount
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import FROM_SOURCES, Mode, Port, Production, Task, Variant
+from kilonova.query.canonical_form import canonical_text
 from kilonova.query.expression import Op, column, compose
 from kilonova.query.maintenance import maintenance_delta, refresh_method_of_tree
 from kilonova.query.maintenance_context import MaintenanceContext
@@ -36,34 +37,40 @@ def facts(channel: Channel) -> RelationFacts:
 
 
 def task_of(
-    item: MaterializedRelation, view: str, *, always: bool = False, plain: MaterializedRelation | None = None
+    item: MaterializedRelation,
+    view: str,
+    known: Known,
+    *,
+    always: bool = False,
+    plain: MaterializedRelation | None = None,
 ) -> Task:
     """Return the task that maintains a stored relation.
 
     Args:
         item: the relation.
         view: the view that it belongs to.
+        known: the channels that it and `plain` read.
         always: whether the incremental variant is preferred even where full recomputation is cheaper; it is then first.
         plain: the same relation over the channels that the view's query names; None if only this one is computed.
     """
-    text = render(item.tree, lambda scan: quoted(scan.channel))
-    whole = _recomputing(FULL, item)
-    variants = (whole,) if item.whole is not None else _with_change(item, text, whole, always)
+    whole = _recomputing(FULL, item, known)
+    variants = (whole,) if item.whole is not None else _with_change(item, whole, always)
     if plain is not None:
         columns = tuple(_typed(name, plain.facts.types, item.facts.types) for name in names(plain.tree))
-        variants = (*variants, _recomputing(FROM_SOURCES, replace(plain, tree=Projection(plain.tree, columns))))
+        typed = replace(plain, tree=Projection(plain.tree, columns))
+        variants = (*variants, _recomputing(FROM_SOURCES, typed, known))
     return Task(
         name=item.channel, writes=(item.channel,), variants=variants, view=view, note=refresh_method_of_tree(item)
     )
 
 
-def _recomputing(name: str, item: MaterializedRelation) -> Variant:
+def _recomputing(name: str, item: MaterializedRelation, known: Known) -> Variant:
     return Variant(
         name=name,
-        ports=tuple(Port(name, name, Mode.ALL) for name in item.reads),
+        ports=tuple(Port(name, name, Mode.ALL) for name in sorted(item.reads)),
         productions=(Production.BASE,),
         logic=Sql(text=with_ports(item.tree, lambda scan: scan.channel)),
-        fingerprint=render(item.tree, lambda scan: quoted(scan.channel)),
+        fingerprint=canonical_text(item.tree, known),
     )
 
 
@@ -73,19 +80,19 @@ def _typed(name: str, have: Mapping[str, str], want: Mapping[str, str]) -> Item:
     return Item(name, column(name) if same else compose(f"CAST({{}} AS {want[name]})", column(name), op=Op.CALL))
 
 
-def _with_change(item: MaterializedRelation, text: str, whole: Variant, always: bool) -> tuple[Variant, ...]:
+def _with_change(item: MaterializedRelation, whole: Variant, always: bool) -> tuple[Variant, ...]:
     change = Mode.INSERTS if isinstance(item.encoding, Append) else Mode.CHANGES
     ports = [
         Port(port_name(name, at), name, mode)
-        for name in item.reads
+        for name in sorted(item.reads)
         for at, mode in ((At.CHANGE, change), (At.OLD, Mode.OLD), (At.NEW, Mode.ALL))
     ]
     incremental = Variant(
         name=INCREMENTAL,
         ports=(*ports, Port(port_name(item.channel, At.OLD), item.channel, Mode.ALL)),
         productions=(Production.DELTA,),
-        logic=ViewChange(text=text, stored=tree_to_json(item.tree)),
-        fingerprint=text,
+        logic=ViewChange(text=render(item.tree, lambda scan: quoted(scan.channel)), stored=tree_to_json(item.tree)),
+        fingerprint=whole.fingerprint,
     )
     return (incremental, whole) if always else (whole, incremental)
 

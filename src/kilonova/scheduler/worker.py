@@ -167,10 +167,13 @@ def _done(project: Project, operation: OperationRequest) -> Any:
             raise AssertionError(operation.what)
 
 
-def _applied(project: Project, *, dry_run: bool, **sent: Any) -> list[dict[str, Any]]:
+def _applied(
+    project: Project, *, dry_run: bool, same_logic: list[str], new_version: list[str], **sent: Any
+) -> list[dict[str, Any]]:
     """Return the plans of uploaded workflows; apply them together unless it is a dry run."""
     carry_out = project.plan_all if dry_run else project.apply_all
-    return [plan.to_dict() for plan in carry_out(load_workflows(project, **sent))]
+    plans = carry_out(load_workflows(project, **sent), same_logic=same_logic, new_version=new_version)
+    return [plan.to_dict() for plan in plans]
 
 
 def _repaired(found: FsckReport) -> dict[str, Any]:

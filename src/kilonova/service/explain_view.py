@@ -14,6 +14,7 @@ from kilonova.model.channel import ChannelState
 from kilonova.model.check import describe_check
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.schedule import describe_schedule
+from kilonova.model.schema import quoted
 from kilonova.model.task import Task
 from kilonova.query.maintenance import refresh_method_of_tree
 from kilonova.query.maintenance_context import MaintenanceContext
@@ -105,7 +106,7 @@ def _kept(task: Task, observed: PlannerInput, made: tuple[records.OutputRecord, 
         encoding=describe_encoding(channel.encoding),
         reads=task.reads,
         method=_FULL if logic is None else refresh_method_of_tree(relation_of(logic.tree, channel)),
-        query=render_pretty(task.variants[0].fingerprint),
+        query=render_pretty(_query(task) if logic is None else logic.text),
         change=change,
         runs=made,
         outlook=None if due is None else f"{chosen.method.value}: {due}; {chosen.reason}",
@@ -117,6 +118,12 @@ def _kept(task: Task, observed: PlannerInput, made: tuple[records.OutputRecord, 
 
 
 _FULL = "fully recomputed in each run"
+
+
+def _query(task: Task) -> str:
+    """Return the query of a task that can only be recomputed, over channels."""
+    variant = task.variants[0]
+    return variant.logic.text.format(**{port.name: quoted(port.channel) for port in variant.ports})
 
 
 def _crossover(state: TaskState, states: Mapping[str, ChannelState]) -> float | None:

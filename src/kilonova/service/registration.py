@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from kilonova.engine.run_recovery import delete_doomed_blocks
 from kilonova.errors import Conflict, DeclarationError, KilonovaError, SparkUnavailable
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.service import workflow_plan
+from kilonova.service.logic_overrides import LogicOverrides
 from kilonova.service.resources import ProjectResources
 from kilonova.service.row_reader import RowReader
 
@@ -52,34 +53,48 @@ class Registration:
             found.append(workflow.declared(others.values()))
         return tuple(found)
 
-    def plan(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:
+    def plan(
+        self, workflow: Workflow | Declared, *, same_logic: Collection[str] = (), new_version: Collection[str] = ()
+    ) -> workflow_plan.WorkflowPlan:
         """Return the changes that registering a workflow would make.
 
         Spark is started to analyse views that are new or changed.
 
         Args:
             workflow: the workflow, or its value.
+            same_logic: tasks and views whose changed definition does the same: their output stays.
+            new_version: tasks and views that get a new logic version, although nothing may have changed.
 
         Raises:
             DeclarationError: the workflow is invalid, or conflicts with what is registered.
             QueryError: Spark rejects the query of a view.
         """
-        return self.plan_all([workflow])[0]
+        return self.plan_all([workflow], same_logic=same_logic, new_version=new_version)[0]
 
-    def plan_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
+    def plan_all(
+        self,
+        workflows: Iterable[Workflow | Declared],
+        *,
+        same_logic: Collection[str] = (),
+        new_version: Collection[str] = (),
+    ) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Return the changes that registering workflows would make; each may read what earlier ones declare.
 
         Args:
             workflows: the workflows, or their values.
+            same_logic: tasks and views whose changed definition does the same: their output stays.
+            new_version: tasks and views that get a new logic version, although nothing may have changed.
 
         Raises:
             DeclarationError: a workflow is invalid, or conflicts with what is registered.
             QueryError: Spark rejects the query of a view.
         """
-        return tuple(map(workflow_plan.with_notes, *self._rehearse(self.declared(workflows))))
+        declared = self.declared(workflows)
+        overrides = _overrides(declared, same_logic, new_version)
+        return tuple(map(workflow_plan.with_notes, *self._rehearse(declared, overrides)))
 
     def _rehearse(
-        self, declared: Sequence[Declared]
+        self, declared: Sequence[Declared], overrides: LogicOverrides
     ) -> tuple[list[workflow_plan.WorkflowPlan], list[Mapping[str, str]]]:
         """Plan the registration of workflows one after another, without committing it.
 
@@ -94,7 +109,7 @@ class Registration:
             for each in declared:
                 if plans:
                     workflow_plan.apply_plan(tx, plans[-1])
-                plans.append(workflow_plan.plan_changes(tx, each.workflow, each.functions))
+                plans.append(workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides))
             known = channel_store.channel_states(tx)
         return plans, [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
 
@@ -123,13 +138,17 @@ class Registration:
         problems = analyse_views(warehouse, declared.workflow.order(), channels, complete | schemas, anew)
         return {name: f"fully recomputed in each run: {problem}" for name, problem in problems.items()}
 
-    def apply(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:
+    def apply(
+        self, workflow: Workflow | Declared, *, same_logic: Collection[str] = (), new_version: Collection[str] = ()
+    ) -> workflow_plan.WorkflowPlan:
         """Register a workflow; tasks whose definition changed get a new logic version.
 
         Added checks are first run on existing rows that are retained.
 
         Args:
             workflow: the workflow, or its value.
+            same_logic: tasks and views whose changed definition does the same: their output stays.
+            new_version: tasks and views that get a new logic version, although nothing may have changed.
 
         Returns:
             The changes.
@@ -140,13 +159,21 @@ class Registration:
             CheckFailed: existing rows violate an added check; nothing has changed.
             Conflict: a run is writing to a channel to which a check is added.
         """
-        return self.apply_all([workflow])[0]
+        return self.apply_all([workflow], same_logic=same_logic, new_version=new_version)[0]
 
-    def apply_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
+    def apply_all(
+        self,
+        workflows: Iterable[Workflow | Declared],
+        *,
+        same_logic: Collection[str] = (),
+        new_version: Collection[str] = (),
+    ) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Register workflows as `apply` does, all or none; each may read what earlier ones declare.
 
         Args:
             workflows: the workflows, or their values.
+            same_logic: tasks and views whose changed definition does the same: their output stays.
+            new_version: tasks and views that get a new logic version, although nothing may have changed.
 
         Returns:
             The changes of each.
@@ -155,12 +182,13 @@ class Registration:
             KilonovaError: any error that `apply` raises; nothing has changed.
         """
         declared = self.declared(workflows)
-        plans, notes = self._rehearse(declared)
+        overrides = _overrides(declared, same_logic, new_version)
+        plans, notes = self._rehearse(declared, overrides)
         seen = {item.channel.name: self._verify(item) for plan in plans for item in plan.channels if item.unseen}
         done = []
         with self._catalog.writing() as tx:
             for each in declared:
-                plan = workflow_plan.plan_changes(tx, each.workflow, each.functions)
+                plan = workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides)
                 workflow_plan.check_all_seen(tx, plan, seen)
                 workflow_plan.apply_plan(tx, plan)
                 done.append(plan)
@@ -217,3 +245,11 @@ class Registration:
             self._resources.block_store().unseal(kept)
         delete_doomed_blocks(self._catalog, self._resources.block_store())
         return tuple(task.name for task in writers)
+
+
+def _overrides(
+    declared: Sequence[Declared], same_logic: Collection[str], new_version: Collection[str]
+) -> LogicOverrides:
+    overrides = LogicOverrides(same_logic=frozenset(same_logic), new_version=frozenset(new_version))
+    overrides.check_declared(task for each in declared for task in each.workflow.tasks)
+    return overrides

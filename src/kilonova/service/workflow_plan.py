@@ -21,6 +21,7 @@ from kilonova.model.schema import identified
 from kilonova.model.task import Task, Variant
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.view_tasks import FULL
+from kilonova.service.logic_overrides import LogicOverrides, validate_same_output
 from kilonova.service.migration_plan import MigrationPlan, plan_migration, with_declared_migration
 from kilonova.service.plan_descriptions import (
     binding_changes,
@@ -37,6 +38,8 @@ from kilonova.service.plan_descriptions import (
     text_diff,
     watch_changes,
 )
+
+_NO_OVERRIDES = LogicOverrides()
 
 
 class Action(enum.Enum):
@@ -82,7 +85,8 @@ class TaskChange:
         bytes: the same in bytes.
         downstream: the tasks whose input will change with its output.
         anew: whether it gets a new logic version, so that its output is migrated or recomputed.
-        methods: whether its refresh methods or the order of its variants change, and its output stays.
+        methods: whether its variants or their order change, and its output stays.
+        overruled: what the user decided about its logic version, as text; empty if its definitions were compared.
         diff: the lines of its queries and functions that differ, in unified format; empty if none does.
         migration: how the output of the present logic version becomes that of the new one; None if there is none.
     """
@@ -96,6 +100,7 @@ class TaskChange:
     downstream: tuple[str, ...] = ()
     anew: bool = False
     methods: bool = False
+    overruled: str = ""
     diff: str = ""
     migration: MigrationPlan | None = None
 
@@ -147,7 +152,7 @@ class WorkflowPlan:
         def action(item: ChannelChange | TaskChange | BindingChange) -> dict[str, str]:
             return {"action": item.action.value, "detail": item.detail}
 
-        others = ("logic", "rows", "bytes", "downstream", "diff")
+        others = ("logic", "rows", "bytes", "downstream", "overruled", "diff")
 
         def seconds(item: TaskChange) -> Mapping[str, float]:
             return {} if item.migration is None else item.migration.seconds
@@ -170,16 +175,27 @@ class WorkflowPlan:
         }
 
 
-def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mapping[str, Function]) -> WorkflowPlan:
+def plan_changes(
+    tx: Transaction,
+    workflow: WorkflowDefinition,
+    functions: Mapping[str, Function],
+    overrides: LogicOverrides = _NO_OVERRIDES,
+) -> WorkflowPlan:
     """Compare a declared workflow with what is registered, and return the plan.
 
     Tasks of the same workflow that are no longer declared are dropped; their output is retained, as a channel that
     can be dropped manually.
 
+    Args:
+        tx: an open transaction.
+        workflow: the workflow.
+        functions: the functions of its custom encodings.
+        overrides: the tasks whose logic versions the user decides.
+
     Raises:
         DeclarationError: another workflow owns a channel or task of that name, another task writes a channel,
-            a channel that holds rows would get a key, encoding or type that does not fit them, or tasks of several
-            workflows form a cycle.
+            a channel that holds rows would get a key, encoding or type that does not fit them, tasks of several
+            workflows form a cycle, or the output of a task that is said to have the same logic cannot stay.
     """
     live = registry.live_versions(tx)
     registered = {name: versions[0] for name, versions in live.items()}
@@ -201,9 +217,9 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
         for channel in left
         if channel.watch is not None
     )
+    changed = {each.channel.name: each for each in channels}
     tasks = [
-        _task_change(tx, task, workflow, live.get(task.name, ()), states, {c.channel.name: c for c in channels})
-        for task in workflow.tasks
+        _task_change(tx, task, workflow, live.get(task.name, ()), states, changed, overrides) for task in workflow.tasks
     ]
     kept = {task.name for task in workflow.tasks}
     tasks += [
@@ -418,33 +434,56 @@ def _task_change(
     versions: Sequence[registry.TaskVersion],
     states: Mapping[str, ChannelState],
     channels: Mapping[str, ChannelChange],
+    overrides: LogicOverrides,
 ) -> TaskChange:
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
-    migration = None
+    migration, overruled = None, ""
+    if overrides.keeps(task) and (known is None or altered or not _has_same_rows(known, task)):
+        current = {name: state.channel for name, state in states.items()}
+        current |= {channel.name: channel for channel in workflow.channels if channel.schema is not None}
+        validate_same_output(None if known is None else known.task, task, altered, current, states)
+        assert known is not None
+        changes = [*definition_changes(known.task, task, altered), *schedule_changes(known.task, task)]
+        return TaskChange(
+            task=with_declared_migration(task, versions)[0],
+            action=Action.CHANGE,
+            logic=known.logic,
+            detail=f"{_SAME_LOGIC}: {', '.join(changes)}",
+            methods=True,
+            overruled=_SAME_LOGIC,
+            diff=text_diff(known.task, task),
+        )
     if known is None:
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
             detail += f"; runs {describe_task_schedule(task.schedule)}"
-    elif not altered and _has_same_rows(known, task):
+    elif not altered and _has_same_rows(known, task) and not overrides.renews(task):
         methods = method_changes(known.task, task)
         task, replaced = with_declared_migration(task, versions)
         methods += ["changes its migration"] if replaced else []
         changes = [*methods, *schedule_changes(known.task, task)]
+        written = ["same logic, written differently"] if text_diff(known.task, task) else []
         return TaskChange(
             task=task,
             action=Action.CHANGE if changes else Action.KEEP,
             logic=known.logic,
-            detail=", ".join(changes),
+            detail=", ".join([*changes, *written]),
             methods=bool(methods),
         )
     else:
         action, logic = Action.CHANGE, known.logic + 1
         changes = definition_changes(known.task, task, altered)
+        if overrides.renews(task):
+            overruled = _NEW_VERSION
+            changes.insert(0, overruled)
         detail = f"logic version {known.logic} → {logic}: {', '.join(changes)}"
         new = {name: ChannelState(channel=c.channel, points=(), blocks=()) for name, c in channels.items()}
         samples = cost_samples(tx, [task.name]).get(task.name, ())
-        migration = plan_migration(task, versions, {**new, **states}, samples, _obstacle(task, known.task, channels))
+        obstacle = _obstacle(task, known.task, channels)
+        if overruled and not task.migrations:
+            obstacle = "what has changed is not known"
+        migration = plan_migration(task, versions, {**new, **states}, samples, obstacle)
         if migration is not None:
             detail += f"; {migration.text}"
         detail = "; ".join((detail, *schedule_changes(known.task, task)))
@@ -462,6 +501,7 @@ def _task_change(
         bytes=sum(block.statistics.bytes for block in blocks) if own is None else own.bytes,
         downstream=tuple(other.name for other in workflow.downstream(task)),
         anew=True,
+        overruled=overruled,
         diff="" if known is None else text_diff(known.task, task),
         migration=migration,
     )
@@ -481,6 +521,10 @@ def _obstacle(task: Task, old: Task, channels: Mapping[str, ChannelChange]) -> s
         if change.reshaped and task.view is not None and not change.compatible:
             return f"its encoding changes: {change.detail}"
     return None
+
+
+_SAME_LOGIC = "same logic, as requested"
+_NEW_VERSION = "a new version, as requested"
 
 
 def _has_same_rows(known: registry.TaskVersion, task: Task) -> bool:
@@ -555,7 +599,7 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
     declared = {change.channel.name: change.channel for change in plan.channels}
     registry.adopt_recovered(tx, declared, plan.workflow)
     registry.put_tasks(tx, (item.task for item in plan.tasks if item.action is Action.ADD), plan.workflow)
-    registry.update_view_sources(tx, (item.task for item in plan.tasks if item.action is Action.KEEP))
+    registry.update_sources(tx, (item.task for item in plan.tasks if item.action is Action.KEEP))
     for item in plan.tasks:
         if item.action is Action.CHANGE:
             if item.methods:
@@ -567,6 +611,9 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
                     registry.change_channel(tx, declared[name])
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
+    for item in plan.tasks:
+        if item.overruled and item.task.view in (None, item.task.name):
+            events.record(tx, EventKind.APPLIED, text=f"{item.task.name}: {item.overruled}")
     bindings.reset_triggers(tx, [item.task.name for item in plan.tasks if item.anew])
     if any(item.action is not Action.KEEP for item in plan.bindings):
         wanted = (item.binding for item in plan.bindings if item.action is not Action.DROP)

@@ -34,6 +34,7 @@ class TaskChangeResponse(ResponseModel):
     rows: int
     bytes: int
     downstream: list[str]
+    overruled: str
     diff: str
     seconds: dict[str, float]
 
@@ -83,6 +84,12 @@ async def apply(
         Query(description="Path in a zip that defines workflows: a Python file, or a folder of SQL files."),
     ] = None,
     dry_run: Annotated[bool, Query(description="Return the plan without applying it.")] = False,
+    same_logic: Annotated[
+        list[str] | None, Query(description="Task or view whose changed definition does the same: its output stays.")
+    ] = None,
+    new_version: Annotated[
+        list[str] | None, Query(description="Task or view that gets a new logic version, although nothing has changed.")
+    ] = None,
 ) -> list[PlanResponse] | OperationResponse:
     """Register the workflows that the body defines: a Python file, or a zip of Python files or a folder of SQL.
 
@@ -97,4 +104,6 @@ async def apply(
         format=format,
         paths=path or [],
         dry_run=dry_run,
+        same_logic=same_logic or [],
+        new_version=new_version or [],
     )
