@@ -280,12 +280,13 @@ def test_only_the_workflow_of_a_channel_says_what_is_checked(catalog: Catalog) -
 
 def test_a_table_may_take_the_files_of_a_directory(tmp_path: Path) -> None:
     more = "watch: {path: inbox/, pattern: '**/*.csv', poll_interval: 1 hour, options: {sep: ;}, in_order: true}"
+    table = "CREATE TABLE a (n INT PRIMARY KEY, at DATE)"
     files = {
-        "a.sql": "---\nwatch: inbox\nsequence_by: at\n---\nCREATE TABLE a (n INT PRIMARY KEY, at DATE)",
+        "a.sql": f"---\nwatch: inbox\nsequence_by: at\nretention: 7 days\n---\n{table}",
         "b.sql": f"---\n{more}\n---\nCREATE TABLE b (n INT)",
     }
     a, b = declared(tmp_path, files).workflow.channels
-    assert (a.watch, a.sequence_by) == (WatchedDirectory(location="inbox"), "at")
+    assert (a.watch, a.sequence_by, a.retention) == (WatchedDirectory(location="inbox"), "at", 7 * 86400)
     assert b.watch == WatchedDirectory(
         location="inbox", pattern="**/*.csv", poll_interval=3600, options=(("sep", ";"),), in_order=True
     )

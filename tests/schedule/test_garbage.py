@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -67,8 +68,10 @@ def holdings(
     pins: dict[int, tuple[str, ...]] | None = None,
     physical: set[tuple[PlacedBlock, PlacedBlock]] | None = None,
     logical: set[Reference] | None = None,
+    now: datetime = NOON,
 ) -> GCRoots:
     return GCRoots(
+        now=now,
         states={state.channel.name: state for state in states},
         consumers=consumers or {},
         pins=pins or {},
@@ -94,6 +97,20 @@ def test_without_compaction_nothing_is_collected() -> None:
 
 def test_without_consumers_all_but_the_compact_base_is_collected() -> None:
     assert going(decide_collection(holdings(NOVA))) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("hours", "readable"), [(None, {4}), (0.5, {3, 4}), (1, {3, 4}), (1.5, {1, 2, 3, 4}), (9, {1, 2, 3, 4})]
+)
+def test_points_within_the_retention_time_stay_readable(hours: float | None, readable: set[int]) -> None:
+    """The window begins with the point that was the newest then, here point 4 at noon and four hours."""
+    state = a_channel_state("c", "FFFF", B0, D01, D12, D23, B3, a_block(6, Delta(1, 4)), a_block(7, Base(3)))
+    points = tuple(replace(point, time=NOON + timedelta(hours=point.number)) for point in state.points)
+    channel = replace(state.channel, retention=None if hours is None else hours * 3600)
+    state = replace(state, channel=channel, points=points)
+    verdicts = decide_collection(holdings(state, now=NOON + timedelta(hours=4)))
+    stays = replace(state, blocks=tuple(verdict.block for verdict in verdicts if not verdict.goes))
+    assert {point.number for point in stays.readable_points} == readable
 
 
 def test_a_consumer_at_2_holds_the_delta_from_2_to_3() -> None:

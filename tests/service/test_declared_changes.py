@@ -112,6 +112,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "channel.watch": (kn.watched_directory("in"), "change archive: ingests the files of in/* every 30 seconds"),
     "channel.several_writers": (True, "change archive: may have several writers"),
     "channel.sequence_by": ("n", "change prices: the row of a key with the highest n counts"),
+    "channel.retention": ("3 days", "change archive: keeps points for 3 days"),
     "watched_directory.path": ("other", "change filled: ingests the files of other/*.csv instead of inbox/*.csv"),
     "watched_directory.pattern": ("*.json", "change filled: ingests the files of inbox/*.json instead of inbox/*.csv"),
     "watched_directory.format": ("csv", "change filled: format csv instead of inferred"),
@@ -143,6 +144,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "view.checks": ({"not_null": "c"}, "change groups: adds the check not_null(c)"),
     "view.schedule": ("every 1 hour", "change groups: runs every 1 hour instead of whenever there is new input"),
     "view.materialized": (False, "drop groups: no longer declared"),
+    "view.retention": ("1 day", "change groups: keeps points for 1 day"),
     "workflowette.name": ("pair", "add pair"),
     "workflowette.tasks": (("one", "groups"), "change both: also runs groups"),
     "workflowette.on": (kn.every("1 hour"), "change both: every 1 hour instead of orders2 has new data"),
@@ -223,7 +225,7 @@ def test_a_change_is_shown_and_takes_effect(catalog: Catalog, parameter: str) ->
         assert [column.type for column in (stored.schema.columns if stored.schema else ())] == [
             column.type for column in (channel.schema.columns if channel.schema else ())
         ]
-        compared = ("encoding", "description", "checks", "watch", "several_writers", "sequence_by")
+        compared = ("encoding", "description", "checks", "watch", "several_writers", "sequence_by", "retention")
         assert [getattr(stored, each) for each in compared] == [getattr(channel, each) for each in compared]
     assert {name: (task.schedule, task.written) for name, task in tasks.items()} == {
         task.name: (task.schedule, task.written) for task in wanted.tasks

@@ -114,6 +114,7 @@ def _channel(row: Row[Any]) -> Channel:
         adopts=bool(row.adopts),
         several_writers=bool(row.several_writers),
         sequence_by=row.sequence_by,
+        retention=row.retention,
     )
 
 

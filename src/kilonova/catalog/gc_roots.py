@@ -67,6 +67,7 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
         .where(output.c.block_id.is_not(None))
     )
     return GCRoots(
+        now=tx.now,
         states=channel_states(tx),
         consumers={channel: tuple(found) for channel, found in consumers.items()},
         pins={block: tuple(holders) for block, holders in pinned(tx).items()},

@@ -120,6 +120,7 @@ def _metadata(channel: Channel) -> dict[str, Any]:
         "adopts": channel.adopts or channel.schema is None,
         "several_writers": channel.several_writers,
         "sequence_by": channel.sequence_by,
+        "retention": channel.retention,
     }
 
 

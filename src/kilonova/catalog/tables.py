@@ -69,6 +69,7 @@ channel = Table(
     Column("adopts", Boolean),
     Column("several_writers", Boolean),
     Column("sequence_by", String),
+    Column("retention", Float),
     Column("stamp", String),
 )
 

@@ -18,7 +18,7 @@ from kilonova.declare.checks import checks_of
 from kilonova.declare.ddl import table_of
 from kilonova.declare.directories import watched_directory
 from kilonova.declare.frontmatter import FrontMatterField, split_front_matter
-from kilonova.declare.schedules import schedule_of
+from kilonova.declare.schedules import schedule_of, seconds_of
 from kilonova.declare.source import Source
 from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.declare.workflow import Workflow
@@ -27,8 +27,8 @@ from kilonova.model.check import Check, NotNull
 from kilonova.model.schedule import Schedule
 from kilonova.model.watched_directory import WatchedDirectory
 
-_VIEW = ("key", "refresh", "description", "checks", "schedule", "materialized")
-_TABLE = ("description", "checks", "watch", "sequence_by")
+_VIEW = ("key", "refresh", "description", "checks", "schedule", "materialized", "retention")
+_TABLE = ("description", "checks", "watch", "sequence_by", "retention")
 _WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time", "in_order")
 
 
@@ -84,6 +84,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                     checks=_checks(parts.fields),
                     schedule=_schedule(parts.fields),
                     materialized=_materialized(parts.fields),
+                    retention=seconds_of(kept) if (kept := _word(parts.fields, "retention")) else None,
                     source=source,
                 )
             )
@@ -103,6 +104,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                 checks=(*filled, *_checks(parts.fields)),
                 watch=_watch(parts.fields),
                 sequence_by=_word(parts.fields, "sequence_by") or None,
+                retention=_word(parts.fields, "retention") or None,
             )
         case _:
             raise QueryError("this is neither a query nor a CREATE TABLE", hint="Write a SELECT")

@@ -42,11 +42,12 @@ class ViewDraft:
         checks: checks of its rows.
         schedule: the schedule on which it runs automatically.
         materialized: whether its rows are stored; otherwise they are computed where it is read.
+        retention: seconds for which its points stay readable.
         source: the source location of the query, if it is in a file.
 
     Raises:
         DeclarationError: there is no such refresh method, or a view that is not materialized has a key, a refresh
-            method, checks or a schedule.
+            method, checks, a schedule or a retention time.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ViewDraft:
     checks: tuple[Check, ...] = ()
     schedule: Schedule | None = None
     materialized: bool = True
+    retention: float | None = None
     source: Source | None = None
 
     def __post_init__(self) -> None:
@@ -67,9 +69,10 @@ class ViewDraft:
                 hint=closest_name(str(self.refresh), list(methods)),
             )
 
-        if not self.materialized and (self.key or self.refresh != "auto" or self.checks or self.schedule):
+        stored = self.key or self.refresh != "auto" or self.checks or self.schedule or self.retention
+        if not self.materialized and stored:
             raise DeclarationError(
-                "a view that is not materialized cannot have a key, refresh method, checks or schedule",
+                "a view that is not materialized cannot have a key, refresh method, checks, schedule or retention",
                 task=self.name,
                 hint="Declare them on the views that read it",
             )
@@ -204,7 +207,7 @@ def _kept(
     channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
     if item.channel == draft.name:
         check_known_columns(draft.checks, item.facts.types)
-        channel = replace(channel, description=draft.description, checks=draft.checks)
+        channel = replace(channel, description=draft.description, checks=draft.checks, retention=draft.retention)
     return channel, task, item.facts
 
 
@@ -226,6 +229,11 @@ def _opaque(
     if columns := selected_names(draft.query):
         check_known_columns(draft.checks, columns)
     channel = Channel(
-        name=draft.name, schema=None, encoding=encoding, description=draft.description, checks=draft.checks
+        name=draft.name,
+        schema=None,
+        encoding=encoding,
+        description=draft.description,
+        checks=draft.checks,
+        retention=draft.retention,
     )
     return channel, task, RelationFacts(types={}, key=draft.key)

@@ -20,7 +20,7 @@ from kilonova.declare.drafts import BoundDraft, Drafts, DraftTask, DraftVariant,
 from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
 from kilonova.declare.fingerprint import fingerprint
 from kilonova.declare.normal_form import normal_sql
-from kilonova.declare.schedules import schedule_of
+from kilonova.declare.schedules import schedule_of, seconds_of
 from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.channel import Channel
@@ -131,6 +131,7 @@ class Workflowette:
         watch: WatchedDirectory | None = None,
         several_writers: bool = False,
         sequence_by: str | None = None,
+        retention: str | None = None,
     ) -> None:
         """Declare a channel.
 
@@ -148,6 +149,8 @@ class Workflowette:
             sequence_by: the column that tells which of two ingested rows of a key is newer, such as a version, a time,
                 or `_file`: a row never replaces one with a higher value, whenever it is ingested. Only for the encoding
                 upsert, without deletions.
+            retention: how long its points stay readable after newer ones, such as `"7 days"`, whatever is compacted and
+                collected meanwhile; None for as long as their blocks are needed.
 
         Raises:
             DeclarationError: the name is taken, the schema cannot be parsed, or the encoding or a check does
@@ -170,6 +173,7 @@ class Workflowette:
                 watch=watch,
                 several_writers=several_writers,
                 sequence_by=sequence_by,
+                retention=None if retention is None else seconds_of(retention),
             )
         except KilonovaError as error:
             raise error.with_context(channel=name) from error.__cause__
@@ -276,6 +280,7 @@ class Workflowette:
         checks: Given = (),
         schedule: str | None = None,
         materialized: bool = True,
+        retention: str | None = None,
     ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
@@ -296,6 +301,7 @@ class Workflowette:
                 expression.
             materialized: whether its rows are stored. Otherwise they are computed where other views of the workflow
                 read it, and it has no channel: changes pass through it in memory (pipelining; Nova, sections 1 and 4).
+            retention: see `channel`.
 
         Raises:
             DeclarationError: the name is taken, there is no such refresh method, check or schedule, or a view that is
@@ -312,6 +318,7 @@ class Workflowette:
                 checks=checks_of(checks),
                 schedule=None if schedule is None else schedule_of(schedule),
                 materialized=materialized,
+                retention=None if retention is None else seconds_of(retention),
             )
         except KilonovaError as error:
             raise error.with_context(task=name) from None

@@ -355,10 +355,11 @@ class _Execution:
             else:
                 after = before.committed.beside(version) if before.channel.several_writers else version
                 self._channels[channel] = before.with_block(block, after, self._run.run)
+        migration = "" if choice.variant.from_version is None else f" ({choice.variant.name})"
         self._inputs += (
             RunInput(
                 task=task.name,
-                port=each.port.name if choice.variant.from_version is None else f"{each.port.name} (migration)",
+                port=f"{each.port.name}{migration}",
                 channel=each.port.channel,
                 start=each.start,
                 end=each.end,

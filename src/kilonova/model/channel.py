@@ -52,6 +52,7 @@ class Channel:
         several_writers: whether several tasks and ingests may write it, each writing deltas at its own points.
         sequence_by: the column that orders the rows of a key: an ingested row replaces no row with a higher value. None
             if the row that is ingested last replaces the others.
+        retention: seconds for which its points stay readable; None if they do only as long as their blocks are needed.
 
     Raises:
         DeclarationError: the name, the schema or the encoding is invalid.
@@ -66,6 +67,7 @@ class Channel:
     adopts: bool = False
     several_writers: bool = False
     sequence_by: str | None = None
+    retention: float | None = None
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

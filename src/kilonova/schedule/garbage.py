@@ -3,6 +3,7 @@
 Each placement of a block in a channel is decided by itself; the block's files are deleted when it is placed nowhere any
 more. A block may be removed from a channel iff
 
+0. the channel has no retention time, or no point that it retains needs the block;
 1. it is *subsumed*: there is another base of the channel at its end or later, or a delta that was merged from it
    and its neighbours covers it;
 2. no future run reads it: no cursor lies before its end with the block on the path from there to the newest
@@ -19,12 +20,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
 from kilonova.errors import NotFound
 from kilonova.model.block import Base, Block, Delta
-from kilonova.model.channel import ChannelState
+from kilonova.model.channel import ChannelState, PointState
+from kilonova.model.schedule import duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class GCRoots:
         pins: the holders of pins on each block.
         physical: pairs (block read, block written from it), each as placed.
         logical: points and the points that they reflect.
+        now: the time at which channels with a retention time are looked at.
     """
 
     states: Mapping[str, ChannelState]
@@ -80,6 +84,7 @@ class GCRoots:
     pins: Mapping[int, tuple[str, ...]]
     physical: frozenset[tuple[PlacedBlock, PlacedBlock]]
     logical: frozenset[Reference]
+    now: datetime
 
 
 class Provenance(enum.Enum):
@@ -144,6 +149,12 @@ def _held(name: str, roots: GCRoots) -> dict[int, str]:
         for number in numbers:
             held.setdefault(number, reason)
 
+    if state.channel.retention is not None:
+        first = _first_kept(state, roots.now - timedelta(seconds=state.channel.retention))
+        reason = f"points of the last {duration(round(state.channel.retention))} stay readable"
+        hold((block.number for block in blocks if block.end > first), reason)
+        with suppress(NotFound):
+            hold((block.number for block in state.snapshot(first).blocks), reason)
     hold(_unsubsumed(blocks), "no later base or longer delta contains its rows")
     hold((b.number for b in state.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
     if state.latest > newest:
@@ -169,6 +180,12 @@ def _held(name: str, roots: GCRoots) -> dict[int, str]:
                 reason = f"{consumer.task} reads the snapshot at its cursor, point {consumer.cursor}"
                 hold(read(consumer.cursor), reason)
     return held
+
+
+def _first_kept(state: ChannelState, since: datetime) -> int:
+    """Return the point that was the newest readable one at a time; 0 if there was none."""
+    readable = (p for p in state.points if p.state is PointState.FILLED and p.number <= state.latest_readable)
+    return max((p.number for p in readable if p.time is not None and p.time <= since), default=0)
 
 
 def _unsubsumed(blocks: Sequence[Block]) -> list[int]:

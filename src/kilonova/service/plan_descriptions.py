@@ -57,6 +57,7 @@ def metadata_changes(old: Channel, new: Channel) -> list[str]:
     if old.adopts != (new.schema is None):
         found.append("declares its columns" if old.adopts else "takes the columns of the rows that are written")
     found += sequence_changes(old.sequence_by, new.sequence_by)
+    found += retention_changes(old.retention, new.retention)
     found += watch_changes(old.watch, new.watch)
     found += [f"adds the check {describe_check(check)}" for check in new.checks if check not in old.checks]
     return found + [f"removes the check {describe_check(check)}" for check in old.checks if check not in new.checks]
@@ -67,6 +68,13 @@ def sequence_changes(old: str | None, new: str | None) -> list[str]:
     if old == new:
         return []
     return ["the last row of a key counts" if new is None else f"the row of a key with the highest {new} counts"]
+
+
+def retention_changes(old: float | None, new: float | None) -> list[str]:
+    """Return the change of the time for which points stay readable."""
+    if old == new:
+        return []
+    return ["points are kept as long as they are needed" if new is None else f"keeps points for {duration(round(new))}"]
 
 
 def watch_changes(old: WatchedDirectory | None, new: WatchedDirectory | None) -> list[str]:

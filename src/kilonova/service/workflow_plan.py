@@ -32,6 +32,7 @@ from kilonova.service.plan_descriptions import (
     describe_triggers,
     metadata_changes,
     method_changes,
+    retention_changes,
     schedule_changes,
     sequence_changes,
     shape_changes,
@@ -342,6 +343,7 @@ def _channel_change(
     if state is None:
         details = [describe_check(check) for check in channel.checks]
         details += sequence_changes(None, channel.sequence_by)
+        details += retention_changes(None, channel.retention)
         details += watch_changes(None, channel.watch)
         details += [f"“{channel.description}”"] if channel.description else []
         return ChannelChange(
@@ -395,6 +397,8 @@ def _refuse_differences(channel: Channel, old: Channel, owner: str | None, deriv
         problem, hint = f"{belongs} whether it has several writers", "Declare it in the same way"
     elif channel.sequence_by not in (None, old.sequence_by):
         problem, hint = f"{belongs} its sequence_by", "Change it there"
+    elif channel.retention not in (None, old.retention):
+        problem, hint = f"{belongs} its retention", "Change it there"
     else:
         return
     raise DeclarationError(problem, channel=channel.name, hint=hint)

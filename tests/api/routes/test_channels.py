@@ -21,6 +21,7 @@ def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Proj
     assert (shown["point"], shown["rows"], shown["blocks"], shown["reserved"]) == (1, 1, 1, 0)
     assert shown["columns"] == {"user": "string"}
     assert (shown["writers"], shown["several_writers"], shown["sequence_by"]) == ([], False, None)
+    assert shown["retention"] is None
     assert client.get("/api/v1/channels/per_user").json()["writers"] == ["per_user"]
 
 

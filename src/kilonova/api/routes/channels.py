@@ -64,6 +64,7 @@ class ChannelResponse(ResponseModel):
         writers: the tasks that write it; none for a source.
         several_writers: whether it may have several writers, and ingests beside them.
         sequence_by: the column that tells which row of a key is newer; null if the last one ingested counts.
+        retention: seconds for which points stay readable; null if they do only as long as their blocks are needed.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ChannelResponse(ResponseModel):
     writers: list[str]
     several_writers: bool
     sequence_by: str | None
+    retention: float | None
 
 
 class DeltaStackResponse(ResponseModel):
@@ -367,6 +369,7 @@ def _shown(status: ChannelStatus) -> ChannelResponse:
         writers=list(status.writers),
         several_writers=status.state.channel.several_writers,
         sequence_by=status.state.channel.sequence_by,
+        retention=status.state.channel.retention,
     )
 
 

@@ -44,6 +44,7 @@ def upgrade() -> None:
         sa.Column("adopts", sa.Boolean(), nullable=True),
         sa.Column("several_writers", sa.Boolean(), nullable=True),
         sa.Column("sequence_by", sa.String(), nullable=True),
+        sa.Column("retention", sa.Float(), nullable=True),
         sa.Column("stamp", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
