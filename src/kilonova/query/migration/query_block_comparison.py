@@ -6,39 +6,17 @@ matches at most one row of it: then it filters rows (inner, semi- and anti-join)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Protocol
 
 from kilonova.query.expression import Scalar, and_, column, eq
+from kilonova.query.migration.comparer import Comparer
 from kilonova.query.migration.equivalence import canonical, is_met, is_null, without
 from kilonova.query.migration.joint import Joint, Lookup
+from kilonova.query.migration.part_matching import Matches, match_parts
 from kilonova.query.migration.query_block import QueryBlock, Step, assemble, read_by
 from kilonova.query.migration.unpaired import Unpaired, described
-from kilonova.query.properties import Known, RelationFacts, equi_pairs, unique
-from kilonova.query.tree import Aggregate, Explode, Filter, Item, Join, Kind, Node, Scan, Unit, names
-
-_ASSIGNMENTS = 200
-"""Number of assignments of the parts of one query to those of the other that are tried."""
-
-
-class Comparer(Protocol):
-    """Comparison of the relations below; see `kilonova.query.migration.comparison`."""
-
-    known: dict[str, RelationFacts]
-
-    def of(self, old: Node, new: Node) -> Joint:
-        """Return the joint relation of two queries."""
-
-    def part(self, old: Node, new: Node) -> Joint:
-        """Return the joint relation of two relations."""
-
-    def has_same_rows(self, joint: Joint) -> bool:
-        """Return whether both queries have the same rows, up to their columns."""
-
-    def plain(self, joint: Joint) -> tuple[Node, Mapping[str, Scalar], Mapping[str, Scalar]]:
-        """Return the rows of a joint relation as one relation whose columns are those of both queries."""
+from kilonova.query.properties import Known, equi_pairs, unique
+from kilonova.query.tree import Aggregate, Explode, Filter, Item, Join, Kind, Node, Unit, names
 
 
 @dataclass(slots=True)
@@ -68,7 +46,7 @@ def compare_blocks(comparison: Comparer, old: QueryBlock, new: QueryBlock) -> Jo
     Raises:
         Unpaired: none was found.
     """
-    pairs = _matched(comparison, old, new)
+    pairs = match_parts(comparison, old, new)
     while True:
         try:
             return _Joining(comparison, old, new, pairs).joint()
@@ -84,59 +62,10 @@ class _Disconnected(Exception):
         self.parts = parts
 
 
-_Matches = dict[int, tuple[int, Joint]]
-"""Parts of the old query, each with the part of the new one that it corresponds to, and their joint relation."""
-
-
-def _matched(comparison: Comparer, old: QueryBlock, new: QueryBlock) -> _Matches:
-    """Return the assignment of parts that leaves the fewest parts, and shares the most conditions."""
-    candidates: list[list[tuple[int, Joint]]] = []
-    reason: str | None = None
-    for one in old.parts:
-        found = []
-        for place, other in enumerate(new.parts):
-            if type(one) is type(other):
-                try:
-                    found.append((place, comparison.part(one, other)))
-                except Unpaired as error:
-                    same = not isinstance(one, Scan)
-                    reason = error.reason if same or reason is None else reason
-        candidates.append(found)
-    every = list(islice(_assignments(candidates, 0, frozenset()), _ASSIGNMENTS))
-    best = max(every, key=lambda each: (len(each), _shared(old, new, each)))
-    if not best:
-        raise Unpaired(reason or f"{described(old.parts[0])} was replaced by {described(new.parts[0])}")
-    return best
-
-
-def _assignments(candidates: list[list[tuple[int, Joint]]], place: int, used: frozenset[int]) -> Iterator[_Matches]:
-    if place == len(candidates):
-        yield {}
-        return
-    free = [each for each in candidates[place] if each[0] not in used]
-    for other, joint in free:
-        for rest in _assignments(candidates, place + 1, used | {other}):
-            yield {place: (other, joint), **rest}
-    yield from _assignments(candidates, place + 1, used)
-
-
-def _shared(old: QueryBlock, new: QueryBlock, matches: _Matches) -> int:
-    was: dict[str, Scalar] = {}
-    now: dict[str, Scalar] = {}
-    for _, joint in matches.values():
-        was.update(joint.old)
-        now.update(joint.new)
-    texts = [
-        {canonical(each.with_columns(columns)) for each in block.conditions}
-        for block, columns in ((old, was), (new, now))
-    ]
-    return len(texts[0] & texts[1])
-
-
 class _Joining:
     """Joint relation of two queries some of whose parts are matched."""
 
-    def __init__(self, comparison: Comparer, old: QueryBlock, new: QueryBlock, matches: _Matches) -> None:
+    def __init__(self, comparison: Comparer, old: QueryBlock, new: QueryBlock, matches: Matches) -> None:
         self._comparison = comparison
         self._blocks = (old, new)
         self._matches = matches
