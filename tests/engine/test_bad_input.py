@@ -276,7 +276,7 @@ def test_workflows_that_cannot_be(project: Project) -> None:
 
 def test_a_source_with_rows_keeps_its_key_and_its_types(project: Project, refused: Refused) -> None:
     changed = kn.Workflow("bad")
-    changed.channel("orders", "id bigint, customer string, amount decimal(10,2)")
+    changed.channel("orders", "id smallint, customer string, amount decimal(10,2)")
     refused(DeclarationError, lambda: project.apply(changed), channel="orders", column="id")
     keyed = kn.Workflow("bad")
     keyed.channel("people", "name string, town string", key="town")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import kilonova as kn
+from kilonova.model.column_rules import STRICT, ColumnRules, rules_of
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -43,7 +44,8 @@ TYPES = {"k": "bigint", "v": "bigint", "n": "bigint", "w": "string", "x": "bigin
 class ChannelSpec:
     """A channel: its kind is its encoding, its columns all but `k` in any order after it; `several` may write it.
 
-    Of the rows of a key, that with the highest `v` counts if it is in sequence.
+    Of the rows of a key, that with the highest `v` counts if it is in sequence. One that takes rows of several shapes
+    ignores columns that it does not have, and `w` may be called `old`, or be lacking.
     """
 
     name: str
@@ -51,6 +53,17 @@ class ChannelSpec:
     columns: tuple[tuple[str, str], ...]
     several: bool = False
     sequence: bool = False
+    shapes: bool = False
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {"w": "none"} if self.shapes and ("w", "string") in self.columns else {}
+
+    @property
+    def rules(self) -> ColumnRules:
+        if not self.shapes:
+            return STRICT
+        return rules_of("ignore", dict.fromkeys(["old"] if self.defaults else [], "w"), self.defaults, self.schema)
 
     @property
     def schema(self) -> Schema:
@@ -89,11 +102,15 @@ class ChannelSpec:
             encoding=encoding,
             several_writers=self.several,
             sequence_by="v" if self.sequence else None,
+            on_new_column="ignore" if self.shapes else "quarantine",
+            rename=dict(self.rules.rename),
+            defaults=self.defaults,
         )
 
     def __str__(self) -> str:
         ddl = ", ".join(f"{name} {kind}" for name, kind in self.columns)
         more = ", several writers" if self.several else ", in sequence" if self.sequence else ""
+        more += ", of several shapes" if self.shapes else ""
         return f"channel({self.name!r}, {ddl!r}, {self.kind}{more})"
 
 

@@ -11,7 +11,7 @@ from kilonova.errors import Conflict, DeclarationError, InvalidState, KilonovaEr
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, delta_schema, optional_columns
 from kilonova.model.run import RefreshMethod
-from kilonova.model.schema import Schema
+from kilonova.model.schema import RESERVED, Schema
 from kilonova.model.task import Mode, Port, Production
 from kilonova.service.reports import RunsReport
 from kilonova.testing import reference
@@ -230,6 +230,8 @@ class Expected:
             raise DeclarationError("a task writes the channel", channel=channel)
         if spec.several and replace:
             raise DeclarationError("others write the channel", channel=channel)
+        if spec.shapes:
+            columns, rows = _shaped(spec, columns, rows)
         if replace:
             spec.schema.validate(columns)
         elif spec.sequence:
@@ -500,3 +502,12 @@ def _reshaped(written: Written, old: ChannelSpec, new: ChannelSpec) -> Written:
         else:
             part = {key: None if row is None else moved(row) for key, row in part.items()}
     return Written(written.state, whole, part)
+
+
+def _shaped(spec: ChannelSpec, columns: Schema, rows: Sequence[Record]) -> tuple[Schema, Sequence[Record]]:
+    """Rows of some shape, and their columns, as those of a channel by its rules."""
+    control = [name for name in columns.names if name in RESERVED]
+    types: Record = {column.name: column.type for column in columns.columns}
+    names = [*spec.schema.names, *control]
+    _, (found,) = reference.by_rules([types], names, spec.rules, dict.fromkeys(spec.defaults, "string"))
+    return Schema.of(*found.items()), reference.by_rules(rows, names, spec.rules, spec.defaults)[1]

@@ -25,6 +25,7 @@ from kilonova.engine.run_events import no_listener
 from kilonova.errors import CheckFailed, Conflict, EncodingError, KeyViolation, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Kind, Statistics
 from kilonova.model.check import AcceptedValues, Check, NotNull, Unique, check_columns_exist, describe_check
+from kilonova.model.column_mapping import ColumnMapping
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -37,7 +38,7 @@ from kilonova.model.encoding import (
     key_of,
 )
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Column, Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.service.project import Project
@@ -147,6 +148,15 @@ class Memory:
         return Rows(schema, tuple(self._merged(encoding, schema, [], records)))
 
     # Ingesting
+
+    def mapped(self, frame: Rows, mapping: ColumnMapping, schema: Schema, others: Sequence[str]) -> Rows:
+        assert not others
+        kept = [(name, to) for name, to in zip(frame.schema.names, mapping.targets, strict=True) if to is not None]
+        columns = [Column(to, frame.schema.type_of(name)) for name, to in kept]
+        columns += [Column(name, schema.type_of(name)) for name, _ in mapping.filled]
+        assert all(schema.type_of(name) == "string" for name, _ in mapping.filled)
+        filled = dict(mapping.filled)
+        return Rows.of(Schema(tuple(columns)), ({to: row[name] for name, to in kept} | filled for row in frame.records))
 
     def with_ingest_columns(self, frame: Rows, names: Sequence[str]) -> Rows:
         assert not names

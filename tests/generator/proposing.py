@@ -30,6 +30,9 @@ NOT_ON_SPARK = ("peak",)
 SHARED = ("append", "increment")
 """Kinds of channels that may have several writers: the order in which their deltas are merged does not matter."""
 
+SHAPED = ("append", "upsert", "changes", "keyed")
+"""Kinds of source channels that may take rows of several shapes."""
+
 KINDS = ("append", "upsert", "changes", "keyed", "increment", "columns", "stock", "peak")
 
 
@@ -86,7 +89,8 @@ class Proposer:
         channel = standard(f"c{next(self._numbers)}", self.random.choice(self.kinds))
         several = channel.kind in SHARED and self.random.random() < 0.5
         sequence = channel.kind == "upsert" and not several and self.random.random() < 0.5
-        channel = replace(channel, several=several, sequence=sequence)
+        shapes = channel.kind in SHAPED and not several and self.random.random() < 0.4
+        channel = replace(channel, several=several, sequence=sequence, shapes=shapes)
         self.spec = replace(self.spec, channels=(*self.spec.channels, channel))
 
     def _add_task(self) -> None:
@@ -339,6 +343,12 @@ class Proposer:
     ) -> Ingest:
         every = channel.schema if whole else delta_schema(channel.encoding, channel.schema)
         columns = Schema(tuple(column for column in every.columns if column.name in names))
+        if channel.shapes and self.random.random() < 0.6:
+            kept = self.random.choice(("w", "old", None))
+            columns = Schema(tuple(replace(c, name=kept or "w") if c.name == "w" else c for c in columns.columns))
+            columns = columns if kept else columns.without("w")
+            rows = [row | {"old": row.get("w"), "more": 1} for row in rows]
+            columns = columns.plus(("more", "bigint")) if self.random.random() < 0.5 else columns
         return Ingest(
             channel.name, columns, tuple(tuple(row.get(name) for name in columns.names) for row in rows), whole
         )

@@ -113,6 +113,9 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "channel.several_writers": (True, "change archive: may have several writers"),
     "channel.sequence_by": ("n", "change prices: the row of a key with the highest n counts"),
     "channel.retention": ("3 days", "change archive: keeps points for 3 days"),
+    "channel.on_new_column": ("ignore", "change archive: ignores new columns of ingested rows"),
+    "channel.rename": ({"number": "n"}, "change archive: reads the column number as n"),
+    "channel.defaults": ({"n": 7}, "change archive: fills the column n with '7' where it is lacking"),
     "watched_directory.path": ("other", "change filled: ingests the files of other/*.csv instead of inbox/*.csv"),
     "watched_directory.pattern": ("*.json", "change filled: ingests the files of inbox/*.json instead of inbox/*.csv"),
     "watched_directory.format": ("csv", "change filled: format csv instead of inferred"),
@@ -225,7 +228,16 @@ def test_a_change_is_shown_and_takes_effect(catalog: Catalog, parameter: str) ->
         assert [column.type for column in (stored.schema.columns if stored.schema else ())] == [
             column.type for column in (channel.schema.columns if channel.schema else ())
         ]
-        compared = ("encoding", "description", "checks", "watch", "several_writers", "sequence_by", "retention")
+        compared = (
+            "encoding",
+            "description",
+            "checks",
+            "watch",
+            "several_writers",
+            "sequence_by",
+            "retention",
+            "rules",
+        )
         assert [getattr(stored, each) for each in compared] == [getattr(channel, each) for each in compared]
     assert {name: (task.schedule, task.written) for name, task in tasks.items()} == {
         task.name: (task.schedule, task.written) for task in wanted.tasks

@@ -37,6 +37,7 @@ from kilonova.catalog.read_cache import CachedChannel, ChannelFingerprint, Named
 from kilonova.errors import Conflict, LeaseLost, NotFound, closest_name
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, ChannelState, Point, PointState
+from kilonova.model.column_rules import STRICT
 from kilonova.model.compaction_policy import Policy
 from kilonova.model.run import RunState
 from kilonova.model.schema import Schema
@@ -115,6 +116,8 @@ def _channel(row: Row[Any]) -> Channel:
         several_writers=bool(row.several_writers),
         sequence_by=row.sequence_by,
         retention=row.retention,
+        rules=STRICT if row.rules is None else codec.rules_from_json(row.rules),
+        added=tuple(row.added or ()),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from kilonova.errors import CatalogError
 from kilonova.model.block import External, FileGroup, StoredFile
 from kilonova.model.check import AcceptedValues, Check, NotNull, RowCondition, Unique
+from kilonova.model.column_rules import ColumnRules, OnNewColumn
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.event import EventKind
@@ -228,6 +229,24 @@ def _check_from_json(value: dict[str, Any]) -> Check:
             return RowCondition(value["condition"])
         case other:
             raise CatalogError(f"the catalog names an unknown check, {other}", hint="Upgrade Kilonova")
+
+
+def rules_to_json(rules: ColumnRules) -> dict[str, Any]:
+    """Encode the column rules of a channel."""
+    return {
+        "on_new_column": rules.on_new_column.value,
+        "rename": dict(rules.rename),
+        "defaults": dict(rules.defaults),
+    }
+
+
+def rules_from_json(value: dict[str, Any]) -> ColumnRules:
+    """Decode the output of `rules_to_json`."""
+    return ColumnRules(
+        on_new_column=OnNewColumn(value["on_new_column"]),
+        rename=tuple(sorted(value["rename"].items())),
+        defaults=tuple(sorted(value["defaults"].items())),
+    )
 
 
 def directory_to_json(directory: WatchedDirectory) -> dict[str, Any]:

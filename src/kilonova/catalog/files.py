@@ -29,6 +29,9 @@ from kilonova.schedule.file_selection import FileDecision, FileRecord
 BATCH = 500
 """Maximum number of files that are looked up or recorded in one statement."""
 
+RETRIED = "retried with the changed declaration"
+"""Why files are no longer quarantined after the declaration of their channel has changed."""
+
 _UNTAKEN = [FileState.SETTLING.value, FileState.READY.value, FileState.QUARANTINED.value]
 
 _CLAIMED = exists().where(tables.run.c.id == tables.file.c.run_id, tables.run.c.state == RunState.RUNNING.value)
@@ -368,8 +371,14 @@ def resolve_files(tx: Transaction, run: int, channel: str, outcomes: Sequence[Fi
         raise BrokenInvariant("a run did not hold all files that it read", run=run, channel=channel)
 
 
-def retry_files(tx: Transaction, channel: str, path: str | None) -> int:
+def retry_files(tx: Transaction, channel: str, path: str | None, what: str = "retried") -> int:
     """Make a quarantined file, or all of them, ready to be ingested again.
+
+    Args:
+        tx: a writing transaction.
+        channel: the channel.
+        path: the file; None for all.
+        what: what happens to them, for the event.
 
     Returns:
         The number of files.
@@ -378,7 +387,7 @@ def retry_files(tx: Transaction, channel: str, path: str | None) -> int:
     where = [tables.file.c.channel_id == number, tables.file.c.state == FileState.QUARANTINED.value]
     if path is not None:
         where += _one(number, path)
-    _record_released(tx, channel, where, "retried")
+    _record_released(tx, channel, where, what)
     values = {"state": FileState.READY.value, "since": tx.now, "error": None, "run_id": None}
     count = tx.connection.execute(update(tables.file).where(*where).values(**values)).rowcount
     _set(tx, channel, next_scan=tx.now)
@@ -397,6 +406,12 @@ def files(tx: Transaction, channel: str, state: FileState, limit: int) -> list[W
         .limit(limit)
     )
     return [_file(row) for row in tx.connection.execute(query)]
+
+
+def count_files(tx: Transaction, channel: str, state: FileState) -> int:
+    """Return the number of files of a channel in a state."""
+    mine = tables.file.c.channel_id == channel_id(tx, channel), tables.file.c.state == state.value
+    return int(tx.connection.execute(select(func.count()).where(*mine)).scalar_one())
 
 
 def file_record(tx: Transaction, channel: str, path: str) -> WatchedFile | None:

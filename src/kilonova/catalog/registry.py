@@ -24,13 +24,16 @@ from sqlalchemy import (
     update,
 )
 
-from kilonova.catalog import codec, tables
+from kilonova.catalog import channel_store, codec, events, tables
 from kilonova.catalog.channel_store import channel_id, new_stamp
 from kilonova.catalog.database import Transaction, insert_all, is_among, is_given
 from kilonova.catalog.files import set_watched_directory
-from kilonova.errors import NotFound, closest_name
+from kilonova.errors import Conflict, NotFound, closest_name
 from kilonova.model.channel import Channel
+from kilonova.model.column_rules import STRICT
+from kilonova.model.event import EventKind
 from kilonova.model.logic import Function, Logic, Sql
+from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Task, Variant, productions_from_text, productions_to_text
 from kilonova.query.view_migration import ViewMigration
 from kilonova.query.view_tasks import ViewChange
@@ -113,6 +116,32 @@ def update_channel_metadata(tx: Transaction, channel: Channel) -> None:
     set_watched_directory(tx, channel.name, channel.watch)
 
 
+def add_columns(tx: Transaction, run: int, channel: Channel, schema: Schema) -> None:
+    """Add the columns to a channel that rows have in addition, in the transaction that publishes the rows.
+
+    Args:
+        tx: a writing transaction.
+        run: the run that has ingested the rows.
+        channel: the channel, as it was when the run began.
+        schema: its columns with those that are added.
+
+    Raises:
+        Conflict: the columns of the channel have changed since.
+    """
+    known = channel_store.channel(tx, channel.name)
+    if known.schema != channel.schema or known.rules != channel.rules:
+        raise Conflict(
+            "the columns of the channel have changed while rows with new ones were ingested",
+            channel=channel.name,
+            hint="Ingest them again",
+        )
+    new = [column for column in schema.columns if column.name not in (channel.schema or Schema(())).names]
+    change_channel(tx, replace(known, schema=schema, added=(*known.added, *(column.name for column in new))))
+    said = ", ".join(f"{column.name} {column.type}" for column in new)
+    text = f"{channel.name}: new column{'s' if len(new) > 1 else ''} {said}"
+    events.record(tx, EventKind.COLUMNS_ADDED, run=run, channels=[channel.name], text=text)
+
+
 def _metadata(channel: Channel) -> dict[str, Any]:
     return {
         "description": channel.description or None,
@@ -121,6 +150,8 @@ def _metadata(channel: Channel) -> dict[str, Any]:
         "several_writers": channel.several_writers,
         "sequence_by": channel.sequence_by,
         "retention": channel.retention,
+        "rules": None if channel.rules == STRICT else codec.rules_to_json(channel.rules),
+        "added": list(channel.added) or None,
     }
 
 

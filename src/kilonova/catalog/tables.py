@@ -70,6 +70,8 @@ channel = Table(
     Column("several_writers", Boolean),
     Column("sequence_by", String),
     Column("retention", Float),
+    Column("rules", JSON(none_as_null=True)),
+    Column("added", JSON(none_as_null=True)),
     Column("stamp", String),
 )
 

@@ -22,13 +22,14 @@ from kilonova.declare.schedules import schedule_of, seconds_of
 from kilonova.declare.source import Source
 from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.declare.workflow import Workflow
+from kilonova.declare.workflowette import NewColumn
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest_name
 from kilonova.model.check import Check, NotNull
 from kilonova.model.schedule import Schedule
 from kilonova.model.watched_directory import WatchedDirectory
 
 _VIEW = ("key", "refresh", "description", "checks", "schedule", "materialized", "retention")
-_TABLE = ("description", "checks", "watch", "sequence_by", "retention")
+_TABLE = ("description", "checks", "watch", "sequence_by", "retention", "on_new_column", "rename", "defaults")
 _WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time", "in_order")
 
 
@@ -105,6 +106,9 @@ def _declare(workflow: Workflow, file: Path) -> None:
                 watch=_watch(parts.fields),
                 sequence_by=_word(parts.fields, "sequence_by") or None,
                 retention=_word(parts.fields, "retention") or None,
+                on_new_column=cast(NewColumn, _word(parts.fields, "on_new_column") or "quarantine"),
+                rename=_words(parts.fields, "rename"),
+                defaults=_words(parts.fields, "defaults"),
             )
         case _:
             raise QueryError("this is neither a query nor a CREATE TABLE", hint="Write a SELECT")
@@ -138,6 +142,16 @@ def _word(fields: Mapping[str, FrontMatterField], name: str) -> str:
     if not isinstance(field.value, str):
         raise DeclarationError(f"line {field.line}: {name} must be a string", hint=f"Write {name}: …")
     return field.value.strip()
+
+
+def _words(fields: Mapping[str, FrontMatterField], name: str) -> Mapping[str, str]:
+    """Return the value of a field with a string per name; empty if the field is missing."""
+    field = fields.get(name)
+    value = {} if field is None else field.value
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        line = "" if field is None else f"line {field.line}: "
+        raise DeclarationError(f"{line}{name} must be a mapping of strings", hint=f"Write {name}: {{column: …}}")
+    return cast(Mapping[str, str], value)
 
 
 def _checks(fields: Mapping[str, FrontMatterField]) -> tuple[Check, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar
+from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar
 
 from kilonova.declare.checks import Given, check_known_columns, checks_of
 from kilonova.declare.ddl import parse_schema
@@ -24,6 +24,7 @@ from kilonova.declare.schedules import schedule_of, seconds_of
 from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.channel import Channel
+from kilonova.model.column_rules import rules_of
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.ingest_columns import check_ingest_columns
 from kilonova.model.logic import Sql
@@ -35,6 +36,9 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Names = str | tuple[str, ...] | list[str]
 """One name, or several."""
+
+NewColumn = Literal["add", "ignore", "quarantine"]
+"""What an ingest does about a column that its channel does not have."""
 
 
 class DeclaredTask(Generic[Arguments, Result]):
@@ -132,6 +136,9 @@ class Workflowette:
         several_writers: bool = False,
         sequence_by: str | None = None,
         retention: str | None = None,
+        on_new_column: NewColumn = "quarantine",
+        rename: Mapping[str, str] | None = None,
+        defaults: Mapping[str, object] | None = None,
     ) -> None:
         """Declare a channel.
 
@@ -151,10 +158,15 @@ class Workflowette:
                 upsert, without deletions.
             retention: how long its points stay readable after newer ones, such as `"7 days"`, whatever is compacted and
                 collected meanwhile; None for as long as their blocks are needed.
+            on_new_column: what an ingest does about a column that the channel does not have (logic evolution, 3.1.2):
+                `"add"` it to the channel, with null in the rows before; `"ignore"` it; or `"quarantine"` the file, or
+                reject the ingest.
+            rename: former names of columns, each with the present one: `{"headline": "title"}`. Files may have either.
+            defaults: values of columns that files may lack: `{"site": "unknown"}`; None for null.
 
         Raises:
-            DeclarationError: the name is taken, the schema cannot be parsed, or the encoding or a check does
-                not fit.
+            DeclarationError: the name is taken, the schema cannot be parsed, or the encoding, a check or a rule for
+                columns does not fit.
         """
         if name in self._drafts.channels:
             raise DeclarationError("the channel is declared twice", channel=name, hint="Rename or remove one of them")
@@ -174,6 +186,7 @@ class Workflowette:
                 several_writers=several_writers,
                 sequence_by=sequence_by,
                 retention=None if retention is None else seconds_of(retention),
+                rules=rules_of(on_new_column, rename or {}, defaults or {}, columns),
             )
         except KilonovaError as error:
             raise error.with_context(channel=name) from error.__cause__

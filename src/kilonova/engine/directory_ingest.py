@@ -18,11 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kilonova.catalog import channel_store, files
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.files import ReadyFile
+from kilonova.catalog.files import RETRIED, ReadyFile
 from kilonova.engine.directory_scan import changed_files, url_of
 from kilonova.engine.ingest import (
     IngestSource,
     IngestTarget,
+    added_columns,
     ingest_results,
     ingest_target,
     report_malformed,
@@ -40,8 +41,9 @@ from kilonova.model.task import Production
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.model.watched_file import FileOutcome, FileState
 from kilonova.schedule.file_selection import FilesChanged, bisect_batch
+from kilonova.warehouse.file_columns import FileSet
 from kilonova.warehouse.file_origins import FileOrigin
-from kilonova.warehouse.file_readers import FileSet, format_of, read
+from kilonova.warehouse.file_readers import format_of, read, union_of_files
 from kilonova.warehouse.misfits import count_misfits, with_misfits
 from kilonova.warehouse.warehouse import Warehouse
 
@@ -209,11 +211,16 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes,
         *quarantined,
         *(FileOutcome(one.path, FileState.SETTLING) for one in batch.changed),
     )
-    resolve = partial(files.resolve_files, channel=channel, outcomes=outcomes)
+
+    def resolve(tx: Transaction, run: int) -> None:
+        files.resolve_files(tx, run, channel, outcomes)
+        if quarantined and not channel_store.channel(tx, channel).fits_alike(plan.target.state.channel):
+            files.retry_files(tx, channel, None, RETRIED)
+
     reason = _reason(batch.ingested, len(quarantined), malformed, plan.directory)
     return FileResults(
         outputs=(ingest_results(channel, point, batch.result, reason, step.seconds),),
-        participants=(Participant(on_commit=resolve),),
+        participants=(Participant(on_commit=resolve), *added_columns(plan.target, batch.result)),
         file_outcomes=outcomes,
         malformed=malformed,
     )
@@ -294,7 +301,7 @@ def _rows(
         read(spark, files, channel, Production.DELTA, positions=_combines(some, channel))
         for files in _file_sets(some, base, directory)
     ]
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return union_of_files(frames)
 
 
 def _combines(some: Sequence[ReadyFile], channel: Channel) -> bool:

@@ -11,20 +11,22 @@ from pyspark.errors import PySparkException
 
 from kilonova.catalog import channel_store, ingest_keys, registry
 from kilonova.catalog.database import Transaction
-from kilonova.engine.interfaces import WarehouseInterface
+from kilonova.engine.interfaces import Frame, WarehouseInterface
 from kilonova.engine.invocation import validate_output
 from kilonova.engine.output import Output, write_output
 from kilonova.engine.run_events import LinesMalformed, RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
-from kilonova.errors import Conflict, DeclarationError, EncodingError, InputError, KilonovaError
+from kilonova.errors import Conflict, DeclarationError, EncodingError, InputError, KilonovaError, SchemaMismatch
 from kilonova.model.block import Base, Block, BlockName, Delta, External
 from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.column_mapping import input_columns, map_columns
+from kilonova.model.column_rules import STRICT, OnNewColumn
 from kilonova.model.encoding import DELETED, key_of
 from kilonova.model.idempotency import IdempotencyKey
-from kilonova.model.ingest_columns import ingest_columns
+from kilonova.model.ingest_columns import check_ingest_columns, ingest_columns
 from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.run import RunKind, RunOutput
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Production
 from kilonova.model.version import Version
 from kilonova.model.write_plan import WritePlan
@@ -121,8 +123,10 @@ def write_ingested(
             assert channel.schema is not None  # else the files would have been rejected
             schema, write = channel.schema, _register_external
         else:
-            frame = warehouse.with_ingest_columns(frame, ingest_columns(channel.schema or Schema(())))
             position = (POSITION,) if source.in_file_order else ()
+            if channel.rules != STRICT or channel.added:
+                frame, channel = _by_rules(warehouse, frame, channel, source.production, point, position)
+            frame = warehouse.with_ingest_columns(frame, ingest_columns(channel.schema or Schema(())))
             given = warehouse.schema_of(frame).without(*position)
             schema = validate_output(given, channel, source.production, None)
             sequence = () if channel.sequence_by is None else (channel.sequence_by,)
@@ -148,6 +152,52 @@ def write_ingested(
     except PySparkException as error:
         problem = f"the rows cannot be read: {summarize_error(error)}"
         _fail(InputError(problem, hint="Correct them; nothing was changed"), error, channel, source)
+
+
+def _by_rules(
+    warehouse: WarehouseInterface[Frame],
+    frame: Frame,
+    channel: Channel,
+    production: Production,
+    point: int,
+    others: tuple[str, ...],
+) -> tuple[Frame, Channel]:
+    """Return rows with the columns of their channel by its rules for columns, and the channel with those it gets.
+
+    Args:
+        warehouse: the blocks.
+        frame: the rows; those of files have been read by the rules, which do not change them again.
+        channel: the channel.
+        production: whether the rows are a delta or the whole relation.
+        point: the point that they will fill.
+        others: columns of the frame that are not part of the rows.
+
+    Raises:
+        SchemaMismatch: the columns do not fit by the rules either.
+    """
+    given = warehouse.schema_of(frame).without(*others)
+    mapping = map_columns(given.names, input_columns(channel, production), "the input")
+    frame = warehouse.mapped(frame, mapping, channel.schema or Schema(()), others)
+    if mapping.added:
+        new = (Column(name, given.type_of(name), point - 1) for name in mapping.added)
+        try:
+            relation = Schema((*(channel.schema or Schema(())).columns, *new))
+            check_ingest_columns(relation)
+            channel = replace(channel, schema=relation)
+        except DeclarationError as error:
+            raise SchemaMismatch(error.problem, column=error.column, hint=error.hint) from None
+    return frame, channel
+
+
+def added_columns(target: IngestTarget, block: Block | None) -> tuple[Participant, ...]:
+    """Return what records the columns that a block adds to its channel, by its rules for columns, when it is published.
+
+    The run fails with a conflict if the columns of the channel have changed in the meantime.
+    """
+    channel = target.state.channel
+    if block is None or channel.rules.on_new_column is not OnNewColumn.ADD or block.schema == channel.schema:
+        return ()
+    return (Participant(on_commit=partial(registry.add_columns, channel=channel, schema=block.schema)),)
 
 
 def _fail(error: KilonovaError, cause: BaseException | None, channel: Channel, source: IngestSource) -> Never:
@@ -294,7 +344,9 @@ def ingest(
             malformed = report_malformed(run, channel, source.malformed(run.plan.state.channel))
         reason = f"ingested from {source.description}{f'; {malformed}' if malformed else ''}"
         return IngestRunResults(
-            outputs=(ingest_results(channel, point, block, reason, step.seconds),), malformed=malformed
+            outputs=(ingest_results(channel, point, block, reason, step.seconds),),
+            participants=added_columns(run.plan, block),
+            malformed=malformed,
         )
 
     done = execute_run(environment, prepare, work)

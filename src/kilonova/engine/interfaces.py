@@ -12,6 +12,7 @@ from datetime import date
 from typing import Protocol, TypeVar
 
 from kilonova.model.block import Block, BlockName, External
+from kilonova.model.column_mapping import ColumnMapping
 from kilonova.model.encoding import Encoding
 from kilonova.model.progress import TaskCount
 from kilonova.model.read_plan import ReadPlan, SnapshotRead
@@ -88,6 +89,9 @@ class WarehouseInterface(BlockStore, Protocol[Frame]):
 
     def inserts(self, changes: Frame, schema: Schema) -> Frame:
         """Return the rows of a strong delta that is known to remove none."""
+
+    def mapped(self, frame: Frame, mapping: ColumnMapping, schema: Schema, others: Sequence[str]) -> Frame:
+        """Return ingested rows with the columns of a channel, as a mapping says, and some others."""
 
     def with_ingest_columns(self, frame: Frame, names: Sequence[str]) -> Frame:
         """Return ingested rows with these ingest columns, filled where they are not given."""

@@ -6,7 +6,7 @@ import functools
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -22,10 +22,11 @@ from kilonova.errors import (
     TaskFailed,
 )
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import delta_schema, optional_columns
+from kilonova.model.encoding import delta_schema, key_of, optional_columns
 from kilonova.model.logic import Executable
 from kilonova.model.schema import RESERVED, Schema, check_names
 from kilonova.model.task import Production, Task
+from kilonova.model.widening import is_wider
 from kilonova.warehouse.spark_errors import is_of_data, summarize_error, translate_errors
 
 
@@ -127,7 +128,7 @@ def validate_output(given: Schema, channel: Channel, production: Production, tas
 
     Returns:
         The relation's schema: the channel's, or the user columns given where the channel has none yet. A channel whose
-        columns were not declared gets new columns in addition to those that it has.
+        columns were not declared gets new columns in addition to those that it has, and wider types.
 
     Raises:
         SchemaMismatch: a column is missing, is not part of the schema or has another type.
@@ -140,6 +141,7 @@ def validate_output(given: Schema, channel: Channel, production: Production, tas
             return Channel(name=channel.name, schema=relation, encoding=channel.encoding).schema or relation
         relation = channel.schema
         if channel.adopts:
+            relation = _widened(relation, actual, key_of(channel.encoding))
             relation = Schema((*relation.columns, *actual.without(*relation.names, *RESERVED).columns))
             check_names(relation)
         if production is Production.BASE:
@@ -151,3 +153,14 @@ def validate_output(given: Schema, channel: Channel, production: Production, tas
     except SchemaMismatch as error:
         where = {"channel": channel.name} | ({"task": task} if task else {})
         raise error.with_context(**where) from None
+
+
+def _widened(relation: Schema, given: Schema, key: tuple[str, ...]) -> Schema:
+    """Return a relation whose columns other than the key have the types of given rows that are wider."""
+    types = {column.name: column.type for column in given.columns if column.name not in key}
+    return Schema(
+        tuple(
+            replace(column, type=types[column.name]) if is_wider(types.get(column.name, ""), column.type) else column
+            for column in relation.columns
+        )
+    )

@@ -16,6 +16,7 @@ from functools import cached_property
 from kilonova.errors import DeclarationError, NotFound
 from kilonova.model.block import Base, Block, Delta
 from kilonova.model.check import Check
+from kilonova.model.column_rules import STRICT, ColumnRules
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -53,6 +54,8 @@ class Channel:
         sequence_by: the column that orders the rows of a key: an ingested row replaces no row with a higher value. None
             if the row that is ingested last replaces the others.
         retention: seconds for which its points stay readable; None if they do only as long as their blocks are needed.
+        rules: the rules for the columns of ingested rows.
+        added: the names of columns that ingests have added to those that were declared.
 
     Raises:
         DeclarationError: the name, the schema or the encoding is invalid.
@@ -68,6 +71,8 @@ class Channel:
     several_writers: bool = False
     sequence_by: str | None = None
     retention: float | None = None
+    rules: ColumnRules = STRICT
+    added: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -81,13 +86,14 @@ class Channel:
                 channel=self.name,
                 hint="Declare the checks on a view of the channel",
             )
-        if self.schema is not None:
-            try:
+        try:
+            if self.schema is not None:
                 check_names(self.schema)
                 check_encoding(self.encoding, self.schema)
                 check_sequence(self.sequence_by, self.encoding, self.schema)
-            except DeclarationError as error:
-                raise error.with_context(channel=self.name) from None
+            self.rules.check(self.schema, self.encoding, several_writers=self.several_writers)
+        except DeclarationError as error:
+            raise error.with_context(channel=self.name) from None
         if self.sequence_by is not None and (self.schema is None or self.several_writers):
             raise DeclarationError(
                 "sequence_by requires declared columns and a channel that only ingests write",
@@ -99,6 +105,13 @@ class Channel:
     def key(self) -> tuple[str, ...]:
         """The declared key, empty if there is none."""
         return key_of(self.encoding)
+
+    def fits_alike(self, other: Channel) -> bool:
+        """Return whether the same rows can be ingested into this channel as into another declaration of it."""
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("schema", "encoding", "checks", "sequence_by", "rules")
+        )
 
 
 class PointState(enum.Enum):

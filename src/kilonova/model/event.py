@@ -13,11 +13,11 @@ from datetime import datetime
 class EventKind(enum.Enum):
     """Kind of an event.
 
-    FILE_RELEASED: a file is no longer quarantined, because it is retried, has changed, or was removed. STUCK: a firing
-    has been due for too long, or has failed the maximum number of attempts. DELIVERY_FAILED: an event could not be
-    delivered to a subscription, and was given up. FELL_BACK: a run recomputed a view, because its incremental refresh
-    failed. RECOVERED: the catalog was recovered from the blocks of the warehouse. DAMAGED: a block differs from what
-    was written.
+    FILE_RELEASED: a file is no longer quarantined, because it is retried, has changed, or was removed. COLUMNS_ADDED:
+    an ingest has added columns to its channel. STUCK: a firing has been due for too long, or has failed the maximum
+    number of attempts. DELIVERY_FAILED: an event could not be delivered to a subscription, and was given up. FELL_BACK:
+    a run recomputed a view, because its incremental refresh failed. RECOVERED: the catalog was recovered from the
+    blocks of the warehouse. DAMAGED: a block differs from what was written.
     """
 
     LAUNCHED = "launched"
@@ -33,6 +33,7 @@ class EventKind(enum.Enum):
     FILE_QUARANTINED = "file-quarantined"
     FILE_RELEASED = "file-released"
     FILE_CHANGED = "file-changed"
+    COLUMNS_ADDED = "columns-added"
     DIRECTORY_UNREADABLE = "directory-unreadable"
     SERVER_STARTED = "server-started"
     SERVER_STOPPED = "server-stopped"

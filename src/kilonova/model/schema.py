@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kilonova.errors import DeclarationError, SchemaMismatch, closest_name
+from kilonova.model.widening import is_wider
 
 RESERVED = ("_deleted", "_weight", "_set")
 
@@ -141,7 +142,7 @@ class Schema:
 
 
 def identified(declared: Schema, known: Schema | None, newest: int) -> Schema:
-    """Return a channel's new schema with the identities of its columns.
+    """Return a channel's new schema with the identities of its columns: one that is widened is the same column.
 
     Args:
         declared: the new columns.
@@ -152,8 +153,14 @@ def identified(declared: Schema, known: Schema | None, newest: int) -> Schema:
     >>> identified(Schema.of(("x", "string"), ("id", "int")), before, 3).columns
     (Column(name='x', type='string', since=3), Column(name='id', type='int', since=0))
     """
-    before = {(column.name, column.type): column for column in (known.columns if known else ())}
-    return Schema(tuple(before.get((c.name, c.type), Column(c.name, c.type, newest)) for c in declared.columns))
+    before = {column.name: column for column in (known.columns if known else ())}
+
+    def since(column: Column) -> int:
+        old = before.get(column.name)
+        kept = old is not None and (column.type == old.type or is_wider(column.type, old.type))
+        return old.since if old is not None and kept else newest
+
+    return Schema(tuple(Column(column.name, column.type, since(column)) for column in declared.columns))
 
 
 def quoted(name: str) -> str:

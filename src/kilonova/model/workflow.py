@@ -16,6 +16,7 @@ from graphlib import CycleError, TopologicalSorter
 from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
+from kilonova.model.column_rules import STRICT
 from kilonova.model.task import Production, Task
 
 
@@ -77,6 +78,13 @@ class WorkflowDefinition:
                         channel=channel,
                         task=task.name,
                         hint="Declare it without sequence_by, or let the task write a channel of its own",
+                    )
+                if names[channel].rules != STRICT and not several:
+                    raise DeclarationError(
+                        "the channel has rules for the columns of ingested rows, so no task can write it",
+                        channel=channel,
+                        task=task.name,
+                        hint="Declare it without rules, or let the task write a channel of its own",
                     )
                 writers[channel] = (*writers.get(channel, ()), task)
         readers: dict[str, list[Task]] = {}

@@ -172,6 +172,21 @@ def change_of(task: Task) -> ViewChange | None:
     return next((each.logic for each in task.variants if isinstance(each.logic, ViewChange)), None)
 
 
+def reads_any(task: Task, channel: str, columns: Collection[str] | None) -> bool:
+    """Return whether a view may read some columns of a channel that it reads.
+
+    Args:
+        task: the task of a relation of the view.
+        channel: the channel.
+        columns: the columns; None for all.
+    """
+    change = change_of(task)
+    if change is None or columns is None:
+        return columns is None or bool(columns)
+    read = {name for scan in scans(change.tree) if scan.channel == channel for name, _ in scan.columns}
+    return not read.isdisjoint(columns)
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaQuery:
     """Query that updates a relation in one run.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kilonova.model.block import External
     from kilonova.model.channel import Channel
-    from kilonova.warehouse.file_readers import FileSet
+    from kilonova.warehouse.file_columns import FileSet
 
 
 class Ingests:
@@ -116,9 +116,8 @@ class Ingests:
     def _rows(self, files: FileSet, production: Production, in_place: bool, channel: Channel) -> DataFrame | External:
         from kilonova.warehouse.file_readers import external_files, read
 
-        if in_place:
-            return external_files(files, channel, production)
-        return read(self._resources.warehouse.spark, files, channel, production)
+        of_files = external_files if in_place else read
+        return of_files(self._resources.warehouse.spark, files, channel, production)
 
     def completed(
         self,

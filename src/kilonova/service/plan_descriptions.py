@@ -9,6 +9,7 @@ from typing import assert_never
 from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
 from kilonova.model.check import describe_check
+from kilonova.model.column_rules import STRICT, ColumnRules, OnNewColumn
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.schedule import Cron, Every, Schedule, describe_schedule, duration
 from kilonova.model.task import Task
@@ -58,6 +59,8 @@ def metadata_changes(old: Channel, new: Channel) -> list[str]:
         found.append("declares its columns" if old.adopts else "takes the columns of the rows that are written")
     found += sequence_changes(old.sequence_by, new.sequence_by)
     found += retention_changes(old.retention, new.retention)
+    found += rule_changes(old.rules, new.rules)
+    found += [f"declares the column {name}, which an ingest added" for name in old.added if name not in new.added]
     found += watch_changes(old.watch, new.watch)
     found += [f"adds the check {describe_check(check)}" for check in new.checks if check not in old.checks]
     return found + [f"removes the check {describe_check(check)}" for check in old.checks if check not in new.checks]
@@ -75,6 +78,36 @@ def retention_changes(old: float | None, new: float | None) -> list[str]:
     if old == new:
         return []
     return ["points are kept as long as they are needed" if new is None else f"keeps points for {duration(round(new))}"]
+
+
+def describe_rules(rules: ColumnRules) -> list[str]:
+    """Return the column rules of a channel, as text; none for the default."""
+    return rule_changes(STRICT, rules)
+
+
+def rule_changes(old: ColumnRules, new: ColumnRules) -> list[str]:
+    """Return the changes of a channel's column rules."""
+    found = []
+    if old.on_new_column is not new.on_new_column:
+        match new.on_new_column:
+            case OnNewColumn.ADD:
+                found.append("adds new columns of ingested rows")
+            case OnNewColumn.IGNORE:
+                found.append("ignores new columns of ingested rows")
+            case OnNewColumn.QUARANTINE:
+                found.append("refuses new columns of ingested rows")
+            case _:
+                assert_never(new.on_new_column)
+    before, after = dict(old.rename), dict(new.rename)
+    found += [f"reads the column {name} as {to}" for name, to in after.items() if before.get(name) != to]
+    found += [f"no longer reads the column {name} as {to}" for name, to in before.items() if name not in after]
+    had, has = dict(old.defaults), dict(new.defaults)
+    found += [
+        f"fills the column {name} with {'null' if value is None else repr(value)} where it is lacking"
+        for name, value in has.items()
+        if name not in had or had[name] != value
+    ]
+    return found + [f"has no default for the column {name}" for name in had if name not in has]
 
 
 def watch_changes(old: WatchedDirectory | None, new: WatchedDirectory | None) -> list[str]:

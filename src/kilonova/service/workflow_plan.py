@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kilonova.catalog import bindings, channel_store, events, registry
+from kilonova.catalog import bindings, channel_store, events, files, registry
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import cost_samples
 from kilonova.errors import Conflict, DeclarationError
 from kilonova.model.binding import Binding, validate_bindings
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.check import Check, describe_check
-from kilonova.model.encoding import Append, Changes, Custom, Encoding, describe_encoding
+from kilonova.model.column_rules import STRICT, OnNewColumn
+from kilonova.model.encoding import Append, Changes, Custom, Encoding, describe_encoding, key_of
 from kilonova.model.event import EventKind
 from kilonova.model.logic import Function
-from kilonova.model.schema import identified
+from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Task, Variant
+from kilonova.model.watched_file import FileState
+from kilonova.model.widening import is_wider
 from kilonova.model.workflow import WorkflowDefinition
-from kilonova.query.view_tasks import FULL
+from kilonova.query.view_tasks import FULL, reads_any
 from kilonova.service.logic_overrides import LogicOverrides, validate_same_output
 from kilonova.service.migration_plan import MigrationPlan, plan_migration, with_declared_migration
 from kilonova.service.plan_descriptions import (
@@ -28,6 +31,7 @@ from kilonova.service.plan_descriptions import (
     column_types,
     definition_changes,
     describe_channel,
+    describe_rules,
     describe_task_schedule,
     describe_triggers,
     metadata_changes,
@@ -63,6 +67,7 @@ class ChannelChange:
         reshaped: whether its schema or encoding changes, so that the output of its task is migrated or recomputed.
         compatible: whether the deltas that it has remain valid in its new encoding.
         unseen: the checks that have not been run on the existing rows.
+        retried: the number of quarantined files that are retried, because they may fit now.
     """
 
     channel: Channel
@@ -71,6 +76,7 @@ class ChannelChange:
     reshaped: bool = False
     compatible: bool = True
     unseen: tuple[Check, ...] = ()
+    retried: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,7 @@ class TaskChange:
         overruled: what the user decided about its logic version, as text; empty if its definitions were compared.
         diff: the lines of its queries and functions that differ, in unified format; empty if none does.
         migration: how the output of the present logic version becomes that of the new one; None if there is none.
+        workflow: the workflow that declares it; None if it is that of the plan.
     """
 
     task: Task
@@ -104,6 +111,7 @@ class TaskChange:
     overruled: str = ""
     diff: str = ""
     migration: MigrationPlan | None = None
+    workflow: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,16 +209,16 @@ def plan_changes(
     live = registry.live_versions(tx)
     registered = {name: versions[0] for name, versions in live.items()}
     states = channel_store.channel_states(tx)
-    owners = {
-        name: workflow.name if owner == registry.RECOVERED else owner
-        for name, owner in registry.channel_owners(tx).items()
-    }
+    owners = registry.channel_owners(tx)
+    recovered = {name for name, owner in owners.items() if owner == registry.RECOVERED}
+    owners |= dict.fromkeys(recovered, workflow.name)
     bound = bindings.bindings(tx)
     _refuse_conflicts(workflow, registered, states, bound)
     own = {channel.name for channel in workflow.channels}
     channels = tuple(
-        _channel_change(channel, workflow, states.get(channel.name), owners.get(channel.name))
-        for channel in workflow.channels
+        _with_retries(tx, _channel_change(each, workflow, state, owner, recovered=each.name in recovered), state)
+        for each in workflow.channels
+        for state, owner in [(states.get(each.name), owners.get(each.name))]
     )
     left = [states[name].channel for name, owner in owners.items() if owner == workflow.name and name not in own]
     channels += tuple(
@@ -219,9 +227,14 @@ def plan_changes(
         if channel.watch is not None
     )
     changed = {each.channel.name: each for each in channels}
+    retyped = _retyped_views(channels, states, workflow, registered)
     tasks = [
-        _task_change(tx, task, workflow, live.get(task.name, ()), states, changed, overrides) for task in workflow.tasks
+        _task_change(
+            tx, task, workflow, live.get(task.name, ()), states, changed, overrides, retyped.pop(task.name, None)
+        )
+        for task in workflow.tasks
     ]
+    tasks += [_retyped_elsewhere(registered[name], why) for name, why in retyped.items()]
     kept = {task.name for task in workflow.tasks}
     tasks += [
         TaskChange(task=known.task, action=Action.DROP, logic=known.logic, detail=_UNDECLARED)
@@ -242,6 +255,47 @@ def plan_changes(
 
 _UNDECLARED = "no longer declared; its output is kept"
 _UNWATCHED = "no longer declared: ingests no more files; its rows are kept"
+
+
+def _retyped_views(
+    channels: Iterable[ChannelChange],
+    states: Mapping[str, ChannelState],
+    workflow: WorkflowDefinition,
+    registered: Mapping[str, registry.TaskVersion],
+) -> dict[str, str]:
+    """Return the views, of all workflows, whose columns may get other types, because columns that they read do."""
+    retyped: dict[str, Collection[str] | None] = {}  # the columns of each channel; None for all
+    for change in channels:
+        new = change.channel
+        if new.name in states and change.reshaped:
+            before = column_types(states[new.name].channel)
+            retyped[new.name] = [name for name, kind in column_types(new).items() if before.get(name, kind) != kind]
+    elsewhere = [known.task for known in registered.values() if known.workflow != workflow.name]
+    left = {task.name: task for task in (*workflow.order(), *elsewhere) if task.view is not None}
+    found: dict[str, str] = {}
+
+    def cause(task: Task) -> str | None:
+        return next((name for name in task.reads if name in retyped and reads_any(task, name, retyped[name])), None)
+
+    while changed := [(task, channel) for task in left.values() if (channel := cause(task)) is not None]:
+        for task, channel in changed:
+            found[task.name] = f"the types of columns of {channel} change"
+            retyped |= dict.fromkeys(task.writes)
+            del left[task.name]
+    return found
+
+
+def _retyped_elsewhere(known: registry.TaskVersion, why: str) -> TaskChange:
+    """Return the change of a view of another workflow whose columns may get other types."""
+    detail = f"logic version {known.logic} → {known.logic + 1}: {why}; recomputed at the next run"
+    return TaskChange(
+        task=replace(known.task, migrations=()),
+        action=Action.CHANGE,
+        logic=known.logic + 1,
+        detail=f"of the workflow {known.workflow}: {detail}",
+        anew=True,
+        workflow=known.workflow,
+    )
 
 
 def _refuse_conflicts(
@@ -337,13 +391,14 @@ def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
 
 
 def _channel_change(
-    channel: Channel, workflow: WorkflowDefinition, state: ChannelState | None, owner: str | None
+    channel: Channel, workflow: WorkflowDefinition, state: ChannelState | None, owner: str | None, *, recovered: bool
 ) -> ChannelChange:
     derived = bool(workflow.writers(channel.name)) and not channel.several_writers
     if state is None:
         details = [describe_check(check) for check in channel.checks]
         details += sequence_changes(None, channel.sequence_by)
         details += retention_changes(None, channel.retention)
+        details += describe_rules(channel.rules)
         details += watch_changes(None, channel.watch)
         details += [f"“{channel.description}”"] if channel.description else []
         return ChannelChange(
@@ -351,7 +406,10 @@ def _channel_change(
         )
     old = state.channel
     if channel.schema is not None:
-        channel = replace(channel, schema=identified(channel.schema, old.schema, state.latest))
+        if recovered and old.schema is not None and channel.rules.on_new_column is OnNewColumn.ADD:
+            old = replace(old, added=old.schema.without(*channel.schema.names).names)  # which blocks do not record
+        channel = _with_added(channel, channel.schema, old)
+        channel = replace(channel, schema=identified(channel.schema or Schema(()), old.schema, state.latest))
     if owner != workflow.name:
         _refuse_differences(channel, old, owner, derived)
     if old.several_writers and not channel.several_writers and state.latest_distinct:
@@ -381,6 +439,27 @@ def _channel_change(
     )
 
 
+def _with_retries(tx: Transaction, change: ChannelChange, state: ChannelState | None) -> ChannelChange:
+    """Return the change of a channel with the number of its quarantined files, if it may make them fit."""
+    new = change.channel
+    if state is None or change.action is not Action.CHANGE or new.watch is None:
+        return change
+    old = state.channel
+    if old.watch != new.watch or old.fits_alike(new):
+        return change
+    count = files.count_files(tx, new.name, FileState.QUARANTINED)
+    said = f", retries {count} quarantined file{'s' if count > 1 else ''}" if count else ""
+    return replace(change, retried=count, detail=change.detail + said)
+
+
+def _with_added(channel: Channel, schema: Schema, old: Channel) -> Channel:
+    """Return a channel as declared with the columns that ingests have added to it, unless they are declared by now."""
+    declared = {name.lower() for name in schema.names}
+    known = old.schema.columns if old.schema else ()
+    added = [column for column in known if column.name in old.added and column.name.lower() not in declared]
+    return replace(channel, schema=Schema((*schema.columns, *added)), added=tuple(column.name for column in added))
+
+
 def _refuse_differences(channel: Channel, old: Channel, owner: str | None, derived: bool) -> None:
     """Check that a channel of another workflow is declared as there."""
     belongs = f"the channel belongs to the workflow {owner}, which declares"
@@ -399,13 +478,15 @@ def _refuse_differences(channel: Channel, old: Channel, owner: str | None, deriv
         problem, hint = f"{belongs} its sequence_by", "Change it there"
     elif channel.retention not in (None, old.retention):
         problem, hint = f"{belongs} its retention", "Change it there"
+    elif channel.rules not in (STRICT, old.rules):
+        problem, hint = f"{belongs} its rules for columns", "Change them there"
     else:
         return
     raise DeclarationError(problem, channel=channel.name, hint=hint)
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:
-    """Check that a source channel with rows gets no other key, encoding or type; columns and functions may change."""
+    """Check that a source channel with rows gets no other key or encoding, and types that hold all of its values."""
     if not _same_but_functions(old.encoding, channel.encoding):
         raise DeclarationError(
             f"the channel holds rows as {describe_encoding(old.encoding)}, "
@@ -413,14 +494,25 @@ def _refuse_misfit(channel: Channel, old: Channel) -> None:
             channel=channel.name,
             hint="Declare a new channel, or drop this one first",
         )
-    types = column_types(old)
+    types, key = column_types(old), key_of(old.encoding)
     for name, kind in column_types(channel).items():
-        if types.get(name, kind) != kind:
+        if types.get(name, kind) == kind:
+            continue
+        if not is_wider(kind, types[name]):
             raise DeclarationError(
                 f"the channel holds the column as {types[name]}, which cannot become {kind}",
                 channel=channel.name,
                 column=name,
-                hint="Add a column with another name, or drop the channel first",
+                hint="Declare a type that holds all values of the present one, add a column with another name, or drop "
+                "the channel first",
+            )
+        if name in key:
+            raise DeclarationError(
+                f"the channel holds the column as {types[name]}, which cannot become {kind}: it is part of the key, by "
+                "which rows are stored",
+                channel=channel.name,
+                column=name,
+                hint="Declare a new channel, or drop this one first",
             )
 
 
@@ -439,11 +531,13 @@ def _task_change(
     states: Mapping[str, ChannelState],
     channels: Mapping[str, ChannelChange],
     overrides: LogicOverrides,
+    retyped: str | None,
 ) -> TaskChange:
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
     migration, overruled = None, ""
-    if overrides.keeps(task) and (known is None or altered or not _has_same_rows(known, task)):
+    same = known is not None and not altered and _has_same_rows(known, task)
+    if overrides.keeps(task) and not same and retyped is None:
         current = {name: state.channel for name, state in states.items()}
         current |= {channel.name: channel for channel in workflow.channels if channel.schema is not None}
         validate_same_output(None if known is None else known.task, task, altered, current, states)
@@ -462,7 +556,7 @@ def _task_change(
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
             detail += f"; runs {describe_task_schedule(task.schedule)}"
-    elif not altered and _has_same_rows(known, task) and not overrides.renews(task):
+    elif not altered and retyped is None and _has_same_rows(known, task) and not overrides.renews(task):
         methods = method_changes(known.task, task)
         task, replaced = with_declared_migration(task, versions)
         methods += ["changes its migration"] if replaced else []
@@ -477,14 +571,14 @@ def _task_change(
         )
     else:
         action, logic = Action.CHANGE, known.logic + 1
-        changes = definition_changes(known.task, task, altered)
+        changes = [*definition_changes(known.task, task, altered), *([] if retyped is None else [retyped])]
         if overrides.renews(task):
             overruled = _NEW_VERSION
             changes.insert(0, overruled)
         detail = f"logic version {known.logic} → {logic}: {', '.join(changes)}"
         new = {name: ChannelState(channel=c.channel, points=(), blocks=()) for name, c in channels.items()}
         samples = cost_samples(tx, [task.name]).get(task.name, ())
-        obstacle = _obstacle(task, known.task, channels)
+        obstacle = retyped or _obstacle(task, known.task, channels)
         if overruled and not task.migrations:
             obstacle = "what has changed is not known"
         migration = plan_migration(task, versions, {**new, **states}, samples, obstacle)
@@ -594,12 +688,14 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
     for change in plan.channels:
         name = change.channel.name
         if change.reshaped and name in migrated and change.channel.schema is None:
-            known = channel_store.channel(tx, name).schema
-            registry.change_channel(tx, replace(change.channel, schema=known, adopts=True))
+            schema = channel_store.channel(tx, name).schema
+            registry.change_channel(tx, replace(change.channel, schema=schema, adopts=True))
         elif change.reshaped:
             registry.change_channel(tx, change.channel)
         elif change.action is Action.CHANGE:
             registry.update_channel_metadata(tx, change.channel)
+        if change.retried:
+            files.retry_files(tx, change.channel.name, None, files.RETRIED)
     declared = {change.channel.name: change.channel for change in plan.channels}
     registry.adopt_recovered(tx, declared, plan.workflow)
     registry.put_tasks(tx, (item.task for item in plan.tasks if item.action is Action.ADD), plan.workflow)
@@ -608,11 +704,12 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
         if item.action is Action.CHANGE:
             if item.methods:
                 registry.replace_variants(tx, item.task, item.logic)
-            registry.put_task(tx, item.task, plan.workflow, renew=item.anew)
+            registry.put_task(tx, item.task, item.workflow or plan.workflow, renew=item.anew)
         if item.anew:
             for name in item.task.writes:
-                if declared[name].schema is None and not item.task.migrations:
-                    registry.change_channel(tx, declared[name])
+                known = declared.get(name) or replace(channel_store.channel(tx, name), schema=None)
+                if known.schema is None and not item.task.migrations:
+                    registry.change_channel(tx, known)
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
     for item in plan.tasks:

@@ -32,8 +32,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
-from kilonova.errors import DeclarationError, EncodingError, KeyViolation, NotFound, closest_name
+from kilonova.errors import DeclarationError, EncodingError, KeyViolation, NotFound, SchemaMismatch, closest_name
 from kilonova.model.channel import PointState
+from kilonova.model.column_rules import ColumnRules, OnNewColumn
 from kilonova.model.encoding import (
     DELETED,
     SET,
@@ -335,6 +336,39 @@ def newest(key: Sequence[str], sequence_by: str, rows: Iterable[Record], old: It
             last[at] = record
     there = {tuple(record[name] for name in key): record for record in old}
     return [record for at, record in last.items() if at not in there or place(there[at]) <= place(record)]
+
+
+def by_rules(
+    given: Sequence[Record], columns: Sequence[str], rules: ColumnRules, values: Mapping[str, Any]
+) -> tuple[list[str], list[Record]]:
+    """Return the columns of a channel after an ingest of rows of one shape, and the rows with them.
+
+    Args:
+        given: the rows, by the names of their columns.
+        columns: the columns of the channel.
+        rules: its rules for other columns.
+        values: the defaults of the rules as values.
+
+    Raises:
+        SchemaMismatch: a column is there twice, is lacking, or is not one of the channel's.
+    """
+    after, rows = list(columns), []
+    for record in given:
+        row: Record = {}
+        for name, value in record.items():
+            target = dict(rules.rename).get(name, name)
+            if target in row:
+                raise SchemaMismatch("the column is there twice", column=target)
+            if target in after or rules.on_new_column is OnNewColumn.ADD:
+                row[target] = value
+                after += [target] if target not in after else []
+            elif rules.on_new_column is OnNewColumn.QUARANTINE:
+                raise SchemaMismatch("the channel does not have the column", column=name)
+        for name in columns:
+            if name not in row and name not in values:
+                raise SchemaMismatch("the column is lacking", column=name)
+        rows.append({**values, **row})
+    return after, [{name: row.get(name) for name in after} for row in rows]
 
 
 def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delta:

@@ -42,7 +42,8 @@ class Sandbox:
 
         Args:
             channel: the channel.
-            rows: the rows; dictionaries may leave out columns, which are null then, if all do.
+            rows: the rows; dictionaries may leave out columns, which are null then, and use former names of columns.
+                A column that no dictionary has is left out.
 
         Raises:
             SchemaMismatch: a dictionary has a column that the channel does not have, or a value of another type.
@@ -83,13 +84,14 @@ class Sandbox:
         if known.schema is None:
             problem, hint = "the columns of the channel are not known yet", "Declare them, or give a DataFrame"
             raise SchemaMismatch(problem, channel=channel, hint=hint)
-        accepted = delta_schema(known.encoding, known.schema)
+        usual = delta_schema(known.encoding, known.schema)
+        accepted = usual.plus(*((old, usual.type_of(new)) for old, new in known.rules.rename))
         given = dict.fromkeys(name for row in rows for name in row)
         for name in given:
             if name not in accepted.names:
                 near = closest_name(name, list(accepted.names))
                 raise SchemaMismatch("there is no such column", channel=channel, column=name, hint=near)
-        columns = Schema(tuple(item for item in accepted.columns if item.name in given or not given))
+        columns = accepted.only(tuple(given)) if given else usual
         records = [tuple(row.get(name) for name in columns.names) for row in rows]
         try:
             return self._created(records, columns)

@@ -122,8 +122,8 @@ class Blocks:
         self._verification.check([block])
         block = block.seen_as(schema)
         if self.aligned(block):
-            return self._adapted(self.spark.table(f"{self._prefix}{block.name.directory}"))
-        return self._scan([block])
+            return self._adapted(self.spark.table(f"{self._prefix}{block.name.directory}"), block, schema)
+        return self._scan([block], schema)
 
     def aligned(self, block: Block) -> bool:
         """Return whether Spark will read a base bucket by bucket."""
@@ -134,10 +134,10 @@ class Blocks:
         self._verification.check(blocks)
         blocks = [block.seen_as(schema) for block in blocks]
         if len(blocks) == 1:
-            return self._scan(blocks).withColumn(POSITION, F.lit(0))
+            return self._scan(blocks, schema).withColumn(POSITION, F.lit(0))
         groups = _alike(blocks)
         place = {block.number: position for position, block in enumerate(blocks)}
-        frames = [self._placed(group, place) for group in groups]
+        frames = [self._placed(group, place, schema) for group in groups]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame, allowMissingColumns=True)
@@ -146,7 +146,8 @@ class Blocks:
     def plain(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         """Return the rows of blocks that only add rows, in one relation schema, without positions."""
         self._verification.check(blocks)
-        frames = [conform(self._scan(group), schema) for group in _alike([each.seen_as(schema) for each in blocks])]
+        groups = _alike([each.seen_as(schema) for each in blocks])
+        frames = [conform(self._scan(group, schema), schema) for group in groups]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
@@ -159,27 +160,29 @@ class Blocks:
             if self._tables.pop(name.number, False):
                 self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{name.directory}")
 
-    def _scan(self, blocks: Sequence[Block]) -> DataFrame:
+    def _scan(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         if blocks[0].external is not None:
             (block,) = blocks
-            return self._adapted(self._external(self.spark, block))
-        return self._adapted(self._files(blocks))
+            return self._adapted(self._external(self.spark, block), block, schema)
+        return self._adapted(self._files(blocks), blocks[0], schema)
 
     def _files(self, blocks: Sequence[Block]) -> DataFrame:
         paths = [self.storage.path(block.name) for block in blocks]
         return self.spark.read.schema(blocks[0].columns.ddl or StructType()).parquet(*paths)
 
-    def _adapted(self, frame: DataFrame) -> DataFrame:
+    def _adapted(self, frame: DataFrame, block: Block, schema: Schema) -> DataFrame:
+        frame = _typed(frame, block.columns, schema)
         frame = frame if self._condition is None else frame.where(self._condition)
         return frame.coalesce(1) if self.together else frame
 
-    def _placed(self, blocks: Sequence[Block], place: dict[int, int]) -> DataFrame:
+    def _placed(self, blocks: Sequence[Block], place: dict[int, int], schema: Schema) -> DataFrame:
         if len(blocks) == 1:
-            return self._scan(blocks).withColumn(POSITION, F.lit(place[blocks[0].number]))
+            return self._scan(blocks, schema).withColumn(POSITION, F.lit(place[blocks[0].number]))
         frame = self._files(blocks)
         places = (f"{_literal(file.name)}, {place[block.number]}" for block in blocks for file in block.stored or ())
         name = frame.metadataColumn("_metadata").getField("file_name")
-        return self._adapted(frame.withColumn(POSITION, F.expr(f"map({', '.join(places)})")[name]))
+        placed = frame.withColumn(POSITION, F.expr(f"map({', '.join(places)})")[name])
+        return self._adapted(placed, blocks[0], schema)
 
     def _table(self, block: Block) -> bool:
         """Create the block's table unless it exists; return False if the session's catalog does not support it."""
@@ -201,6 +204,13 @@ class Blocks:
                 log.warning("reading block %s without its buckets; merges will shuffle: %s", block.number, error)
                 self._tables[block.number] = False
         return self._tables[block.number]
+
+
+def _typed(frame: DataFrame, stored: Schema, schema: Schema) -> DataFrame:
+    """Return rows as they are stored with the types of a schema, which may have been widened since."""
+    types = {item.name: item.type for item in schema.columns}
+    others = {item.name: types[item.name] for item in stored.columns if types.get(item.name, item.type) != item.type}
+    return frame.withColumns({name: column(name).cast(kind) for name, kind in others.items()}) if others else frame
 
 
 def _alike(blocks: Sequence[Block]) -> list[list[Block]]:

@@ -1,38 +1,37 @@
 """Readers of files: Parquet, ORC, CSV, JSON lines, and any other format that Spark reads.
 
-Given a schema, Spark fills columns that a file lacks with nulls and ignores extra ones; here both are errors. Headers
-and footers are checked before Spark begins; JSON's fields while it reads.
+Given a schema, Spark fills columns that a file lacks with nulls and ignores extra ones; here both are errors, unless
+the channel has rules for them. Headers and footers are checked before Spark begins; JSON's fields while it reads.
 """
 
 from __future__ import annotations
 
-import csv
 import posixpath
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as parquet
 from fsspec.core import url_to_fs
-from pyarrow import orc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import InputError, SchemaMismatch
 from kilonova.model.block import Base, Block, External, FileGroup
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import Encoding, delta_schema, optional_columns
+from kilonova.model.column_mapping import columns_of_rows, input_columns
+from kilonova.model.column_rules import STRICT
 from kilonova.model.ingest_columns import FILE, FILE_TIME, ingest_columns
-from kilonova.model.reader_options import check_reader_options, rescued_column
-from kilonova.model.schema import RESERVED, Schema
+from kilonova.model.reader_options import check_reader_options
 from kilonova.model.task import Production
 from kilonova.model.watched_file import Fingerprint
+from kilonova.warehouse.blocks import schema_of
+from kilonova.warehouse.file_columns import TEXT, FileSet, Groups, shapes_of, without_rescued
 from kilonova.warehouse.file_fingerprints import fingerprint_of
 from kilonova.warehouse.file_origins import FileOrigin, with_origins, with_url
-from kilonova.warehouse.text_lines import csv_options, escaped, read_lines
+from kilonova.warehouse.file_shapes import FileShape, with_relation_columns
+from kilonova.warehouse.text_lines import escaped, read_lines
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -42,27 +41,6 @@ SUFFIXES = {
     ".ndjson": "json",
     ".json": "json",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSet:
-    """Files of one format.
-
-    Attributes:
-        urls: the files, sorted.
-        format: a format that Spark reads.
-        bytes: their total size.
-        options: options for Spark's reader.
-        seen: the fingerprint of each file, if known.
-        origins: the origin of the rows of each file; empty if the files are not ingested.
-    """
-
-    urls: tuple[str, ...]
-    format: str
-    bytes: int
-    options: Mapping[str, str]
-    seen: Mapping[str, Fingerprint] = field(default_factory=dict)
-    origins: Mapping[str, FileOrigin] = field(default_factory=dict)
 
 
 def find_files(path: str, format: str | None, options: Mapping[str, str]) -> FileSet:
@@ -134,7 +112,7 @@ def format_of(name: str) -> str | None:
 def read(
     spark: SparkSession, files: FileSet, channel: Channel, production: Production, *, positions: bool = False
 ) -> DataFrame:
-    """Return the rows of files, with a channel's columns.
+    """Return the rows of files, with a channel's columns, and those that its rules add to it.
 
     Args:
         spark: the session.
@@ -147,30 +125,26 @@ def read(
         SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
         InputError: a file cannot be read.
     """
-    columns = columns_of_channel(channel, production, files.options)
+    columns = input_columns(channel, production)
     filled = ingest_columns(columns.schema)
     traced = positions or not {FILE, FILE_TIME}.isdisjoint(filled)
     if files.format in IN_PLACE:
-        groups = _grouped(files, columns)
-        rows = _loaded(spark, files.format, files.options, groups, columns.required, traced=traced)
+        rows = _loaded(spark, files.format, files.options, shapes_of(spark, files, columns), traced=traced)
     else:
-        reader = spark.read.format(files.format).options(**files.options)
-        rows = reader.schema(columns.schema.ddl).load(escaped(files.urls))
+        schema = without_rescued(columns, files.options).schema
+        rows = spark.read.format(files.format).options(**files.options).schema(schema.ddl).load(escaped(files.urls))
         rows = with_url(rows) if traced else rows
     absent = {name: F.lit(None).cast(columns.schema.type_of(name)) for name in filled if name not in rows.columns}
     rows = rows.withColumns(absent) if absent else rows
     return with_origins(spark, rows, files.origins, positions=positions) if traced else rows
 
 
-TEXT = ("csv", "json")
-"""File formats whose lines are read as `kilonova.warehouse.text_lines` says."""
-
 IN_PLACE = ("parquet", "orc", *TEXT)
 """File formats that can be registered in place as a block: their columns are checked beforehand."""
 
 
-def external_files(files: FileSet, channel: Channel, production: Production) -> External:
-    """Return files as the content of an external block of a channel.
+def external_files(spark: SparkSession, files: FileSet, channel: Channel, production: Production) -> External:
+    """Return files as the content of an external block of a channel, to which its rules for columns do not apply.
 
     Raises:
         SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
@@ -180,12 +154,13 @@ def external_files(files: FileSet, channel: Channel, production: Production) -> 
         raise InputError(
             f"files of the format {files.format} cannot be read in place", hint=f"Use {', '.join(IN_PLACE)}"
         )
-    groups = columns_of_files(files, channel, production)
+    columns = replace(input_columns(channel, production), rules=STRICT)
     return External(
         format=files.format,
         options=tuple(files.options.items()),
         groups=tuple(
-            FileGroup(columns=columns, files=tuple((url, files.seen[url]) for url in urls)) for columns, urls in groups
+            FileGroup(columns=shape.columns, files=tuple((url, files.seen[url]) for url in urls))
+            for shape, urls in shapes_of(spark, files, columns)
         ),
     )
 
@@ -199,9 +174,14 @@ def read_external(spark: SparkSession, block: Block) -> DataFrame:
     assert block.external is not None
     check_files_unchanged(block.external)
     options = dict(block.external.options)
-    columns = _columns(block.schema, None if isinstance(block.kind, Base) else block.encoding, options)
-    groups = [(group.columns, [url for url, _ in group.files]) for group in block.external.groups]
-    return _loaded(spark, block.external.format, options, groups, columns.required)
+    encoding = None if isinstance(block.kind, Base) else block.encoding
+    wanted = without_rescued(columns_of_rows(block.schema, encoding, STRICT), options)
+    groups = [
+        (FileShape.of(group.columns, wanted.required, wanted.schema.only(group.columns.names)), urls)
+        for group in block.external.groups
+        for urls in [[url for url, _ in group.files]]
+    ]
+    return _loaded(spark, block.external.format, options, groups)
 
 
 def check_files_unchanged(external: External) -> None:
@@ -238,214 +218,33 @@ def check_files_unchanged(external: External) -> None:
         list(pool.map(look, external.files))
 
 
-def columns_of_files(files: FileSet, channel: Channel, production: Production) -> Groups:
-    """Return files in groups that are read with the same columns.
-
-    Args:
-        files: the files.
-        channel: the channel that defines the columns.
-        production: whether the rows are a delta in the channel's encoding or the whole relation.
-
-    Raises:
-        SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
-        InputError: a file cannot be read.
-    """
-    return _grouped(files, columns_of_channel(channel, production, files.options))
-
-
-@dataclass(frozen=True, slots=True)
-class FileColumns:
-    """Columns that files may have, and the names of those that they may lack; without a rescued column."""
-
-    schema: Schema
-    optional: tuple[str, ...]
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """Names of the columns that files must have."""
-        return tuple(name for name in self.schema.names if name not in self.optional)
-
-
-def columns_of_channel(channel: Channel, production: Production, options: Mapping[str, str]) -> FileColumns:
-    """Return the columns of files for a channel.
-
-    Args:
-        channel: the channel.
-        production: whether the rows are a delta in the channel's encoding or the whole relation.
-        options: options for Spark's reader.
-
-    Raises:
-        SchemaMismatch: the channel has no schema yet.
-    """
-    if channel.schema is None:
-        raise SchemaMismatch("the channel has no schema yet", channel=channel.name, hint="Declare it with its columns")
-    deltas = production is Production.DELTA and channel.sequence_by is None  # else no rows can be deleted
-    return _columns(channel.schema, channel.encoding if deltas else None, options)
-
-
-def _columns(relation: Schema, encoding: Encoding | None, options: Mapping[str, str]) -> FileColumns:
-    """Return the columns of files with deltas in an encoding, or, without one, with a relation."""
-    wanted = relation if encoding is None else delta_schema(encoding, relation)
-    optional = ingest_columns(relation)
-    if encoding is not None:
-        optional = (*optional, *optional_columns(encoding, relation))
-    rescued = rescued_column(options)
-    return FileColumns(wanted if rescued is None else wanted.without(rescued), optional)
-
-
-Groups = Sequence[tuple[Schema, Sequence[str]]]
-"""Files in groups that are read with the same columns."""
-
-
-def _grouped(files: FileSet, columns: FileColumns) -> Groups:
-    """Group files by the columns with which they are read."""
-    match files.format:
-        case "csv":
-            return _csv_groups(files, columns)
-        case "json":
-            return [(columns.schema, files.urls)]
-        case _:
-            return [(_columnar(files, columns), files.urls)]
-
-
 def _loaded(
-    spark: SparkSession,
-    format: str,
-    options: Mapping[str, str],
-    groups: Groups,
-    required: Sequence[str],
-    *,
-    traced: bool = False,
+    spark: SparkSession, format: str, options: Mapping[str, str], groups: Groups, *, traced: bool = False
 ) -> DataFrame:
-    """Read files with known columns, and their URLs if requested; columns that some of them lack are null there."""
+    """Read files by their shapes, with their URLs if requested; columns that some of them lack are null there."""
     frames = []
-    for columns, urls in groups:
+    for shape, urls in groups:
         if format in TEXT:
-            rows = read_lines(spark, format, options, urls, columns, required)
+            rows = read_lines(spark, format, options, urls, shape)
         else:
-            rows = spark.read.format(format).options(**options).schema(columns.ddl).load(escaped(urls))
-        frames.append(with_url(rows) if traced else rows)
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+            rows = spark.read.format(format).options(**options).schema(shape.columns.ddl).load(escaped(urls))
+        rows = with_url(rows) if traced else rows
+        frames.append(rows if format == "json" else with_relation_columns(rows, shape))
+    return union_of_files(frames)
 
 
-def _present(names: Sequence[str], columns: FileColumns, url: str) -> Schema:
-    """Check a file's column names, and return the expected columns that it has."""
-    wanted, optional = columns.schema, columns.optional
-    by_name = {name.lower(): name for name in names}
-    for column in wanted.columns:
-        if column.name.lower() not in by_name and column.name not in optional:
+def union_of_files(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of files of several shapes or formats, with null in the columns that some of them lack.
+
+    Raises:
+        SchemaMismatch: a column that is new to the channel does not have the same type in all of them.
+    """
+    types: dict[str, str] = {}
+    for column in (column for frame in frames for column in schema_of(frame.schema).columns):
+        if types.setdefault(column.name.lower(), column.type) != column.type:
             raise SchemaMismatch(
-                f"the file lacks the column (it has: {', '.join(names)})",
+                f"the new column has the types {types[column.name.lower()]} and {column.type}",
                 column=column.name,
-                path=url,
-                hint="Add it to the file, or declare the channel without it",
+                hint="Declare it, or ingest the files one after the other",
             )
-    known = {column.name.lower() for column in wanted.columns}
-    for name in names:
-        if name.lower() not in known:
-            raise SchemaMismatch(
-                "the file has a column that the channel does not have",
-                column=name,
-                path=url,
-                hint=f"Remove it{'' if name in RESERVED else ', or declare it'}; "
-                f"the columns are: {', '.join(wanted.names)}",
-            )
-    return Schema(tuple(column for column in wanted.columns if column.name.lower() in by_name))
-
-
-def _each(files: FileSet, look: object) -> list[object]:
-    with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(look, files.urls))  # type: ignore[arg-type]
-
-
-_ARROW = {
-    "tinyint": pa.types.is_int8,
-    "smallint": lambda t: pa.types.is_int8(t) or pa.types.is_int16(t),
-    "int": lambda t: pa.types.is_int8(t) or pa.types.is_int16(t) or pa.types.is_int32(t),
-    "bigint": pa.types.is_integer,
-    "float": pa.types.is_float32,
-    "double": lambda t: pa.types.is_float32(t) or pa.types.is_float64(t),
-    "boolean": pa.types.is_boolean,
-    "string": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_dictionary(t),
-    "binary": lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
-    "date": pa.types.is_date32,
-    "timestamp": pa.types.is_timestamp,
-    "timestamp_ntz": pa.types.is_timestamp,
-}
-"""Parquet types that can be read as each Spark type without loss."""
-
-
-def _columnar(files: FileSet, columns: FileColumns) -> Schema:
-    """Return the columns of Parquet or ORC files; those that some of them lack are null there."""
-
-    def look(url: str) -> pa.Schema:
-        fs, name = url_to_fs(url)
-        try:
-            with fs.open(name, "rb") as file:
-                return parquet.read_schema(file) if files.format == "parquet" else orc.ORCFile(file).schema
-        except (OSError, pa.ArrowException) as error:
-            known = "Parquet" if files.format == "parquet" else "ORC"
-            raise InputError(
-                f"the file is not {known}: {error}", path=url, hint="Name the format with --format, or repair the file"
-            ) from error
-
-    schemas: set[Schema] = set()
-    for url, found in zip(files.urls, _each(files, look), strict=True):
-        assert isinstance(found, pa.Schema)
-        present = _present(found.names, columns, url)
-        schemas.add(present)
-        kinds = {field.name.lower(): field.type for field in found}
-        for column in present.columns:
-            fits = _ARROW.get(column.type)
-            kind = kinds[column.name.lower()]
-            if (fits is not None and not fits(kind)) or (fits is None and not _nested_fits(column.type, kind)):
-                raise SchemaMismatch(
-                    f"the file contains {kind}, which does not match {column.type}",
-                    column=column.name,
-                    path=url,
-                    hint="Declare the type that it has, or ingest it without --in-place",
-                )
-    order = max(schemas, key=lambda schema: len(schema.columns))
-    names = {column for schema in schemas for column in schema.columns}
-    return Schema(
-        (*order.columns, *(column for column in columns.schema.columns if column in names - {*order.columns}))
-    )
-
-
-def _nested_fits(type_: str, kind: pa.DataType) -> bool:
-    if type_.startswith("decimal"):
-        precision, scale = map(int, type_[8:-1].split(","))
-        return bool(pa.types.is_decimal(kind) and kind.scale == scale and kind.precision <= precision)
-    if type_.startswith("array"):
-        return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-    if type_.startswith("struct"):
-        return bool(pa.types.is_struct(kind))
-    return bool(pa.types.is_map(kind)) if type_.startswith("map") else True
-
-
-def _csv_groups(files: FileSet, columns: FileColumns) -> Groups:
-    """Group CSV files by their header."""
-    options = csv_options(files.options)
-    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
-    if options["header"].lower() != "true":
-        return [(columns.schema.only(columns.required), files.urls)]
-
-    def look(url: str) -> list[str]:
-        fs, name = url_to_fs(url)
-        try:
-            with fs.open(name, "rt", compression="infer", encoding=options.get("encoding", "utf-8-sig")) as file:
-                if len(separator) > 1:
-                    return [name.strip('"') for name in file.readline().rstrip("\r\n").split(separator)]
-                return next(csv.reader(file, delimiter=separator), [])
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise InputError(
-                f"the file is not CSV: {error}", path=url, hint="Name the format with --format, or repair the file"
-            ) from error
-
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for url, found in zip(files.urls, _each(files, look), strict=True):
-        assert isinstance(found, list)
-        _present(found, columns, url)
-        groups.setdefault(tuple(found), []).append(url)
-    types = {column.name.lower(): column for column in columns.schema.columns}
-    return [(Schema(tuple(types[name.lower()] for name in header)), urls) for header, urls in groups.items()]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

@@ -28,6 +28,7 @@ class Guard(enum.Enum):
     DISAPPEARED = "KILONOVA_ROWS_DISAPPEARED"
     EXTRA_COLUMN = "KILONOVA_EXTRA_COLUMN"
     MISSING_COLUMN = "KILONOVA_MISSING_COLUMN"
+    COLUMN_TWICE = "KILONOVA_COLUMN_TWICE"
 
 
 class Misplaced(Exception):
@@ -95,6 +96,13 @@ def _error(guard: Guard, fields: dict[str, Any]) -> KilonovaError | Misplaced:
                 column=fields["column"],
                 path=file,
                 hint="Write null where there is no value",
+            )
+        case Guard.COLUMN_TWICE:
+            return SchemaMismatch(
+                "a line has the column twice, under its former name and its present one",
+                column=fields["column"],
+                path=file,
+                hint="Remove one of them",
             )
         case _:
             assert_never(guard)

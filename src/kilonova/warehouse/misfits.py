@@ -17,13 +17,15 @@ from pyspark.sql import functions as F
 
 from kilonova.errors import InputError, KilonovaError, SchemaMismatch
 from kilonova.model.channel import Channel
+from kilonova.model.column_mapping import input_columns
 from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.reader_options import FAILFAST, mode_of
 from kilonova.model.schema import Column as SchemaColumn
 from kilonova.model.schema import Schema
 from kilonova.model.task import Production
 from kilonova.warehouse.blocks import column
-from kilonova.warehouse.file_readers import TEXT, FileSet, columns_of_channel, columns_of_files
+from kilonova.warehouse.file_columns import TEXT, FileSet, shapes_of
+from kilonova.warehouse.file_shapes import FileShape
 from kilonova.warehouse.jobs import fetch
 from kilonova.warehouse.spark_errors import translate_errors
 from kilonova.warehouse.text_lines import (
@@ -81,10 +83,9 @@ def with_misfits(
     named = [url for url in files.urls if error.path is not None and _same_file(url, error.path)]
     try:
         with translate_errors(None):
-            required = columns_of_channel(channel, production, files.options).required
-            for columns, urls in columns_of_files(files, channel, production):
+            for shape, urls in shapes_of(spark, files, input_columns(channel, production)):
                 some = [url for url in urls if url in named or not named]
-                if some and (found := _Search(spark, files, columns, required).first(some)) is not None:
+                if some and (found := _Search(spark, files, shape).first(some)) is not None:
                     return found
     except (KilonovaError, PySparkException):
         pass  # the error itself is more to the point than why there is no more to say about it
@@ -108,10 +109,9 @@ def count_misfits(
     mode = mode_of(files.options)
     if files.format not in TEXT or mode == FAILFAST:
         return None
-    required = columns_of_channel(channel, production, files.options).required
     count = 0
-    for columns, urls in columns_of_files(files, channel, production):
-        lines = flagged_lines(spark, files.format, files.options, urls, columns, required)
+    for shape, urls in shapes_of(spark, files, input_columns(channel, production)):
+        lines = flagged_lines(spark, files.format, files.options, urls, shape)
         every = F.max(F.length(F.to_json(F.struct("*"))))  # else Spark would not parse all columns
         ((found, _),) = fetch(lines.agg(F.count_if(F.col(MALFORMED).isNotNull()), every))
         count += found
@@ -134,12 +134,16 @@ def _path(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Search for the lines that do not fit, in files with the same columns."""
+    """Search for the lines that do not fit, in files of one shape."""
 
     spark: SparkSession
     files: FileSet
-    columns: Schema
-    required: tuple[str, ...]
+    shape: FileShape
+
+    @property
+    def columns(self) -> Schema:
+        """The columns that are read."""
+        return self.shape.columns
 
     def first(self, urls: Sequence[str]) -> KilonovaError | None:
         """Return the error for the first file that has lines that do not fit; None if there is none."""
@@ -176,7 +180,7 @@ class _Search:
         return self._csv(urls, place)
 
     def _json(self, lines: DataFrame) -> DataFrame:
-        keys = json_keys(self.columns, self.required)
+        keys = json_keys(self.shape)
         options = lenient_options(self.files.options)
 
         def malformed(columns: Schema) -> Column:
@@ -187,13 +191,14 @@ class _Search:
             return F.from_json("value", Schema.of((name, "string")).ddl, options)[name]
 
         cells = [_cell(each, malformed(Schema((each,))), text(each.name)) for each in self.columns.columns]
-        other = F.coalesce(keys.unknown, keys.lacking).isNotNull()
+        other = F.coalesce(keys.unknown, keys.lacking, keys.twice).isNotNull()
         blank = F.length(F.trim("value")) == 0
         return lines.select(
             "*",
             (~blank & (other | malformed(self.columns))).alias("bad"),
             keys.unknown.alias("unknown"),
             keys.lacking.alias("lacking"),
+            keys.twice.alias("twice"),
             F.filter(F.array(*cells), lambda cell: cell.isNotNull()).alias("cells"),
         )
 
@@ -246,6 +251,9 @@ class _Search:
         if found.get("lacking") is not None:
             reason = "the column is missing"
             return [Misfit(line=number, column=row.lacking, reason=reason, of_columns=True)]
+        if found.get("twice") is not None:
+            reason = "the column is there twice, under its former name and its present one"
+            return [Misfit(line=number, column=row.twice, reason=reason, of_columns=True)]
         if cells := [
             Misfit(
                 line=number,

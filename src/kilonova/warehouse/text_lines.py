@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
 from kilonova.model.reader_options import mode_of, rescued_column
-from kilonova.model.schema import Schema
+from kilonova.warehouse.file_shapes import FileShape
 from kilonova.warehouse.guards import Guard, fail
 
 MALFORMED = "_malformed"
@@ -51,64 +51,75 @@ def json_lines(spark: SparkSession, urls: Iterable[str], options: Mapping[str, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonKeys:
-    """Keys of the JSON object in `value` that differ from the columns; null where that is no object.
+    """Keys of the JSON object in `value` that do not fit the columns; null where that is no object.
 
     Attributes:
         unknown: the first key that is no column; null if there is none.
         lacking: the first required column that is no key; null if there is none.
+        twice: the first column that is there under two names; null if there is none.
     """
 
     unknown: Column
     lacking: Column
+    twice: Column
 
 
-def json_keys(columns: Schema, required: Sequence[str]) -> JsonKeys:
-    """Return how the keys of JSON lines differ from the columns, and from those that every line must have."""
+def json_keys(shape: FileShape) -> JsonKeys:
+    """Return the keys of JSON lines that do not fit a shape."""
     keys = F.json_object_keys("value")
-    known = F.array(*map(F.lit, columns.names)).cast("array<string>")
-    needed = F.array(*map(F.lit, required)).cast("array<string>")
-    return JsonKeys(unknown=F.get(F.array_except(keys, known), 0), lacking=F.get(F.array_except(needed, keys), 0))
+    several = shape.alternatives
+    unknown = F.array_except(keys, _texts(shape.columns.names))
+    if shape.ignores:  # but for columns that are written in another case, which are not meant to be ignored
+        written = [name.lower() for name in shape.columns.names]
+        unknown = F.filter(unknown, lambda key: F.lower(key).isin(written))
+    needed = _texts([name for name in shape.required if name not in several])
+    lacking = [
+        F.when(~F.arrays_overlap(keys, _texts(names)), F.lit(name))
+        for name, names in several.items()
+        if name in shape.required
+    ]
+    twice = [F.when(F.size(F.array_intersect(keys, _texts(names))) > 1, F.lit(name)) for name, names in several.items()]
+    return JsonKeys(
+        unknown=F.get(unknown, 0),
+        lacking=F.coalesce(F.get(F.array_except(needed, keys), 0), *lacking),
+        twice=F.coalesce(F.lit(None).cast("string"), *twice),
+    )
+
+
+def _texts(names: Iterable[str]) -> Column:
+    return F.array(*map(F.lit, names)).cast("array<string>")
 
 
 def read_lines(
-    spark: SparkSession,
-    format: str,
-    options: Mapping[str, str],
-    urls: Sequence[str],
-    columns: Schema,
-    required: Sequence[str],
+    spark: SparkSession, format: str, options: Mapping[str, str], urls: Sequence[str], shape: FileShape
 ) -> DataFrame:
-    """Return the rows of CSV or JSON files, as the options say.
+    """Return the rows of CSV or JSON files, as the options say; of CSV, with the columns that are read.
 
     Args:
         spark: the session.
         format: `csv` or `json`.
         options: options for Spark's reader.
         urls: the files.
-        columns: the columns of the files, in their order if they are CSV.
-        required: the columns that every JSON line must have.
+        shape: the shape of the files.
     """
     match mode_of(options):
         case "FAILFAST" if format == "csv":
-            return spark.read.format("csv").options(**csv_options(options)).schema(columns.ddl).load(escaped(urls))
+            return (
+                spark.read.format("csv").options(**csv_options(options)).schema(shape.columns.ddl).load(escaped(urls))
+            )
         case "FAILFAST":
-            return _strict_json(spark, urls, options, columns, required)
+            return _strict_json(spark, urls, options, shape)
         case "DROPMALFORMED":
-            rows = flagged_lines(spark, format, options, urls, columns, required)
+            rows = flagged_lines(spark, format, options, urls, shape)
             return rows.where(F.col(MALFORMED).isNull()).drop(MALFORMED)
         case _:
-            rows = flagged_lines(spark, format, options, urls, columns, required)
+            rows = flagged_lines(spark, format, options, urls, shape)
             rescued = rescued_column(options)
             return rows.drop(MALFORMED) if rescued is None else rows.withColumnRenamed(MALFORMED, rescued)
 
 
 def flagged_lines(
-    spark: SparkSession,
-    format: str,
-    options: Mapping[str, str],
-    urls: Sequence[str],
-    columns: Schema,
-    required: Sequence[str],
+    spark: SparkSession, format: str, options: Mapping[str, str], urls: Sequence[str], shape: FileShape
 ) -> DataFrame:
     """Return the rows of CSV or JSON files, with null for values that do not fit, and the column `MALFORMED`.
 
@@ -117,41 +128,51 @@ def flagged_lines(
         format: see there.
         options: see there.
         urls: see there.
-        columns: see there.
-        required: see there.
+        shape: see there.
     """
-    typed = f"{columns.ddl}, {MALFORMED} string"
+    typed = f"{shape.columns.ddl}, {MALFORMED} string"
     if format == "csv":
         given = lenient_options(csv_options(options))
         return spark.read.format("csv").options(**given).schema(typed).load(escaped(urls))
-    keys = json_keys(columns, required)
+    keys = json_keys(shape)
     parsed = _filled(json_lines(spark, urls, options)).select(
         "value",
-        F.coalesce(keys.unknown, keys.lacking).isNotNull().alias("other_columns"),
+        F.json_object_keys("value").alias("keys"),
+        F.coalesce(keys.unknown, keys.lacking, keys.twice).isNotNull().alias("other_columns"),
         F.from_json("value", json_type(typed), lenient_options(options)).alias("row"),
     )
     text = F.when(F.col("other_columns"), F.col("value")).otherwise(F.col(f"row.{MALFORMED}"))
-    return parsed.select(*_typed(columns), text.alias(MALFORMED))
+    return parsed.select(*_typed(shape), text.alias(MALFORMED))
 
 
-def _strict_json(
-    spark: SparkSession, urls: Sequence[str], options: Mapping[str, str], columns: Schema, required: Sequence[str]
-) -> DataFrame:
+def _strict_json(spark: SparkSession, urls: Sequence[str], options: Mapping[str, str], shape: FileShape) -> DataFrame:
     file = F.col("_metadata.file_path")
-    keys = json_keys(columns, required)
-    problem = F.when(keys.unknown.isNotNull(), fail(Guard.EXTRA_COLUMN, column=keys.unknown, file=file)).when(
-        keys.lacking.isNotNull(), fail(Guard.MISSING_COLUMN, column=keys.lacking, file=file)
+    keys = json_keys(shape)
+    problem = (
+        F.when(keys.unknown.isNotNull(), fail(Guard.EXTRA_COLUMN, column=keys.unknown, file=file))
+        .when(keys.lacking.isNotNull(), fail(Guard.MISSING_COLUMN, column=keys.lacking, file=file))
+        .when(keys.twice.isNotNull(), fail(Guard.COLUMN_TWICE, column=keys.twice, file=file))
     )
     checked = _filled(json_lines(spark, urls, options)).select(
         problem.cast("boolean").alias("_problem"),
-        F.from_json("value", json_type(columns.ddl), {**options, "mode": "FAILFAST"}).alias("row"),
+        F.json_object_keys("value").alias("keys"),
+        F.from_json("value", json_type(shape.columns.ddl), {**options, "mode": "FAILFAST"}).alias("row"),
     )
-    return checked.where(F.col("_problem").isNull()).select(*_typed(columns))
+    return checked.where(F.col("_problem").isNull()).select(*_typed(shape))
 
 
-def _typed(columns: Schema) -> list[Column]:
-    """Return the columns of `row`, which was parsed as its `json_type`, with their types."""
-    return [F.col("row")[each.name].cast(each.type).alias(each.name) for each in columns.columns]
+def _typed(shape: FileShape) -> list[Column]:
+    """Return the columns of the relation from `row`, which was parsed as its `json_type`, and from its `keys`."""
+    sources, filled = dict(shape.sources), dict(shape.filled)
+
+    def value(name: str, kind: str) -> Column:
+        names = sources.get(name, (name,))
+        found = F.coalesce(*(F.col("row")[each].cast(kind) for each in names))
+        if name in filled:
+            found = F.when(~F.arrays_overlap("keys", _texts(names)), shape.default(name)).otherwise(found)
+        return found.alias(name)
+
+    return [value(each.name, each.type) for each in shape.relation.columns]
 
 
 def json_type(ddl: str) -> StructType:

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolation, SparkUnavailable
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Statistics, StoredFile
 from kilonova.model.check import Check, Unique, across_rows, check_columns_exist, of_rows
+from kilonova.model.column_mapping import ColumnMapping
 from kilonova.model.encoding import (
     DELETED,
     WEIGHT,
@@ -253,6 +254,23 @@ class Warehouse:
     def completed(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
         """Return a user's delta with all control columns."""
         return jobs.with_control_columns(delta, encoding, schema)
+
+    def mapped(self, frame: DataFrame, mapping: ColumnMapping, schema: Schema, others: Sequence[str]) -> DataFrame:
+        """Return ingested rows with the columns of a channel, as a mapping says, and some others.
+
+        Args:
+            frame: the rows.
+            mapping: the mapping of their columns, except for the others.
+            schema: the columns of the channel.
+            others: names of further columns of the rows.
+        """
+        names = [name for name in frame.columns if name not in others]
+        kept = ((name, target) for name, target in zip(names, mapping.targets, strict=True) if target is not None)
+        return frame.select(
+            *(column(name).alias(target) for name, target in kept),
+            *(F.lit(value).cast(schema.type_of(name)).alias(name) for name, value in mapping.filled),
+            *map(column, others),
+        )
 
     def with_ingest_columns(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return ingested rows with these ingest columns; the time of the ingest is filled where it is null.

@@ -22,6 +22,8 @@ def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Proj
     assert shown["columns"] == {"user": "string"}
     assert (shown["writers"], shown["several_writers"], shown["sequence_by"]) == ([], False, None)
     assert shown["retention"] is None
+    assert (shown["on_new_column"], shown["rename"], shown["defaults"]) == ("quarantine", {}, {})
+    assert shown["added_columns"] == []
     assert client.get("/api/v1/channels/per_user").json()["writers"] == ["per_user"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import kilonova as kn
-from kilonova.catalog import channel_store, firings, runs, servers
+from kilonova.catalog import channel_store, firings, registry, runs, servers
 from kilonova.catalog.database import Catalog
 from kilonova.model.run import RunInput, RunKind
 from kilonova.model.schema import Schema
@@ -30,6 +30,7 @@ PAST = timedelta(seconds=-1)
 def workflow() -> kn.Workflow:
     shop = kn.Workflow("shop")
     shop.channel("sold", COLUMNS)
+    shop.channel("news", "id bigint, title string", rename={"headline": "title"}, on_new_column="add")
     shop.view("daily", "SELECT customer, sum(amount) AS amount FROM sold GROUP BY customer", schedule="every 1 day")
     shop.view("most", "SELECT max(n) AS n FROM (SELECT customer, count(*) AS n FROM sold GROUP BY customer)")
 
@@ -54,6 +55,10 @@ def history(catalog: Catalog) -> dict[str, int]:
     for columns in (("a", "bigint"),), (("a", "string"), ("b", "bigint")), (("b", "bigint"),):
         wrote(catalog, {"shaped": Writing(schema=Schema.of(*columns))})
     wrote(catalog, {"sold": SOLD})
+    with catalog.writing() as tx:
+        news = channel_store.channel(tx, "news")
+        assert news.schema is not None
+        registry.add_columns(tx, 1, news, news.schema.plus(("language", "string")))
     found = {"idle": wrote(catalog, {"large": Writing(empty=True)}, task="large", read=[("sold", 1)])}
     wrote(catalog, {"large": Writing(rows=4)}, task="large", read=[("sold", 1)])
     wrote(catalog, {"daily": Writing(rows=4)}, task="daily", read=[("sold", 1)])
@@ -118,6 +123,16 @@ def test_a_schema_shows_its_history(page: Page) -> None:
     expect(lines.nth(1)).to_contain_text("+ b bigint")
     expect(lines.nth(1)).to_contain_text("a: bigint → string")
     expect(lines.nth(2)).to_contain_text("+ a bigint")
+
+
+def test_a_schema_shows_added_columns_and_column_rules(page: Page) -> None:
+    page.goto("/channels/news")
+    schema = page.locator("#schema")
+    expect(schema.locator("tr", has_text="language")).to_contain_text("added")
+    expect(schema.locator("tr", has_text="title")).not_to_contain_text("added")
+    expect(schema).to_contain_text("An ingest adds new columns of ingested rows; reads the column headline as title.")
+    page.goto("/events?kind=columns-added")
+    expect(page.locator("#list")).to_contain_text("news: new column language string")
 
 
 def test_a_run_shows_the_blocks_that_it_read_and_unchanged_outputs(

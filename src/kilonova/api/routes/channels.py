@@ -65,6 +65,10 @@ class ChannelResponse(ResponseModel):
         several_writers: whether it may have several writers, and ingests beside them.
         sequence_by: the column that tells which row of a key is newer; null if the last one ingested counts.
         retention: seconds for which points stay readable; null if they do only as long as their blocks are needed.
+        on_new_column: what ingests do about a column that the channel does not have.
+        rename: former names of columns that files may have, each with the present one.
+        defaults: values of columns that files may lack, as text; null for null.
+        added_columns: the columns that ingests have added to those that are declared.
     """
 
     name: str
@@ -83,6 +87,10 @@ class ChannelResponse(ResponseModel):
     several_writers: bool
     sequence_by: str | None
     retention: float | None
+    on_new_column: Literal["add", "ignore", "quarantine"]
+    rename: dict[str, str]
+    defaults: dict[str, str | None]
+    added_columns: list[str]
 
 
 class DeltaStackResponse(ResponseModel):
@@ -370,6 +378,10 @@ def _shown(status: ChannelStatus) -> ChannelResponse:
         several_writers=status.state.channel.several_writers,
         sequence_by=status.state.channel.sequence_by,
         retention=status.state.channel.retention,
+        on_new_column=status.state.channel.rules.on_new_column.value,
+        rename=dict(status.state.channel.rules.rename),
+        defaults=dict(status.state.channel.rules.defaults),
+        added_columns=list(status.state.channel.added),
     )
 
 

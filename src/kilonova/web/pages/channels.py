@@ -14,6 +14,7 @@ from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
 from kilonova.model.point_ranges import describe_points
 from kilonova.service.formatting import short, size
+from kilonova.service.plan_descriptions import describe_rules
 from kilonova.service.size_history import SizePoint
 from kilonova.service.spark_operations import OperationFailed
 from kilonova.web.charts import Scale, Tick, steps, times
@@ -104,6 +105,7 @@ def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
         readable=state.readable_points[: -_NAMED - 1 : -1],
         span=describe_points(state.readable_ranges),
         schema=state.schema_at(state.latest_readable),
+        rules=describe_rules(state.channel.rules),
         schemas=page.project.reader.schemas(name),
         growth=_charts(page.project.reader.size_history(name)),
         near=graph_picture(neighbourhood(every, [name], 1), every),

@@ -5,7 +5,7 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0030"
+revision = "0031"
 down_revision = None
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -45,6 +45,8 @@ def upgrade() -> None:
         sa.Column("several_writers", sa.Boolean(), nullable=True),
         sa.Column("sequence_by", sa.String(), nullable=True),
         sa.Column("retention", sa.Float(), nullable=True),
+        sa.Column("rules", optional_json, nullable=True),
+        sa.Column("added", optional_json, nullable=True),
         sa.Column("stamp", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
