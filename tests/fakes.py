@@ -18,6 +18,8 @@ PLAN = {
     "tasks": [],
     "bindings": [],
     "unseen": [],
+    "until": None,
+    "discards": None,
 }
 
 

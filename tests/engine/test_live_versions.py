@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.catalog import registry
+from kilonova.catalog import channel_store, deferred, registry
 from kilonova.catalog.planner_input import load_planner_input
+from kilonova.errors import NotFound
 from kilonova.schedule.due import due_tasks
 from kilonova.schedule.planning import choose, port_inputs
 from tests.databases import Clock
@@ -78,6 +79,23 @@ def test_what_only_a_retired_version_has_not_read_is_collected(process: Process)
     gone = {verdict.block.end for verdict in process.collect().verdicts if verdict.goes}
     assert gone == {1, 2, 3, 4, 5}
     assert unread(process) == {2: Counter([6])}
+
+
+@pytest.mark.parametrize("deferring", [False, True])
+def test_a_deferred_version_keeps_the_input_that_a_migration_may_read(process: Process, deferring: bool) -> None:
+    read(process, {0: 2, 1: 6})
+    process.compact("source")
+    if deferring:
+        with process.catalog.writing() as tx:
+            deferred.defer(tx, "w", tx.now, {"copied": 2}, b"")
+    process.collect()
+    with process.catalog.reading() as tx:
+        source = channel_store.channel_state(tx, "source")
+    if deferring:
+        assert process.rows(source.snapshot(2)) == Counter([1, 2])
+    else:
+        with pytest.raises(NotFound):
+            source.snapshot(2)
 
 
 def test_a_run_executes_the_newest_version_that_is_due(process: Process) -> None:

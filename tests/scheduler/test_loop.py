@@ -8,12 +8,25 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kilonova.catalog import bindings, channel_store, files, firings, registry, runs, scheduling, servers, tables
+from kilonova.catalog import (
+    bindings,
+    channel_store,
+    deferred,
+    events,
+    files,
+    firings,
+    registry,
+    runs,
+    scheduling,
+    servers,
+    tables,
+)
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Batch, Claim
 from kilonova.errors import CatalogUnavailable
@@ -575,6 +588,24 @@ def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project)
                 firings.skip(tx, claimed, "nothing to do")
             stage.players[0].say(BatchEnded((FiringOutcome(),)))
         assert stage.until_given(3) == OperationRequest("maintain", {"channel": "clicks"})
+
+
+def test_a_worker_applies_the_deferred_workflows_when_they_take_effect(project: Project) -> None:
+    def put_off(seconds: float) -> None:
+        with project.catalog.writing() as tx:
+            deferred.defer(tx, "w", tx.now + timedelta(seconds=seconds), {"a_task": 1}, b"")
+            events.record(tx, EventKind.DEFERRED)
+
+    put_off(3600)
+    with playing(project, lease=600) as stage:
+        until(lambda: bool(stage.server.name))
+        put_off(0.2)
+        assert stage.until_given(1) == OperationRequest("apply-deferred", {})
+        with project.catalog.writing() as tx:
+            deferred.discard(tx, "w")
+        stage.players[0].done()
+        ingested(project.catalog, "clicks")
+        assert stage.until_claimed(2).binding == "a"
 
 
 def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from httpx2 import Response
 import kilonova as kn
 from bench.crowd import fill, workflows
 from kilonova.api.routes.context import route_context
-from kilonova.catalog import channel_store, registry, runs
+from kilonova.catalog import channel_store, deferred, registry, runs
 from kilonova.model.block import Delta
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
@@ -269,6 +270,12 @@ def test_what_is_found_by_typing_leads_somewhere(shop: Project) -> None:
     assert {each["kind"] for each in found} == {"channel", "task", "run"}
     for each in found:
         read(client.get(each["page"]))
+
+
+def test_a_task_says_until_when_a_change_of_it_is_deferred(shop: Project) -> None:
+    with shop.catalog.writing() as tx:
+        deferred.defer(tx, "shop", datetime(2100, 1, 1, tzinfo=UTC), {"per_user": 1}, b"")
+    assert ", the next one from <time" in client_of(shop).get("/tasks/per_user").text
 
 
 def test_the_state_says_of_everything_on_the_picture_how_it_stands(crowd: Project) -> None:

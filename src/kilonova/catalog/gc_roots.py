@@ -9,7 +9,7 @@ import itertools
 
 from sqlalchemy import select
 
-from kilonova.catalog import tables
+from kilonova.catalog import deferred, tables
 from kilonova.catalog.channel_store import channel_states, needed, pinned, placed_by
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import live_versions
@@ -26,12 +26,14 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
         ).scalars()
     )
     live = live_versions(tx)
+    changing = {task for each in deferred.deferred_workflows(tx) for task in each.tasks}
     for version in itertools.chain.from_iterable(live.values()):
-        if version.superseded:  # a migration reads the snapshots at its cursors
+        if version.superseded or version.task.name in changing:  # a migration reads the snapshots at its cursors
             for channel, point in version.cursors.items():
                 consumers.setdefault(channel, []).append(
                     Consumer(task=version.task.name, cursor=point, started=True, beginning=False, needs_snapshot=True)
                 )
+        if version.superseded:
             continue
         ports = [port for variant in version.task.variants for port in variant.ports]
         for channel in {port.channel for port in ports}:

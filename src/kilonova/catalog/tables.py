@@ -136,6 +136,18 @@ variant = Table(
     Column("from_version", Integer),
 )
 
+deferred = Table(
+    "deferred",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("workflow", String, nullable=False, unique=True),
+    Column("until", UtcTime, nullable=False, index=True),
+    Column("registered", UtcTime, nullable=False),
+    Column("tasks", JSON, nullable=False),
+    Column("definition", LargeBinary, nullable=False),
+)
+"""Definitions of workflows that replace the present ones at a later time; `tasks` has their new logic versions."""
+
 function = Table(
     "function",
     metadata,

@@ -163,6 +163,17 @@ def status(json: JsonFlag = False) -> None:
         right=("logic",),
     )
     render.out.print()
+    if found.deferred:
+        rows = (
+            (
+                each.workflow,
+                render.moment(each.until),
+                ", ".join(f"{name} {logic}" for name, logic in each.tasks.items()),
+            )
+            for each in found.deferred
+        )
+        render.table("Deferred", ("workflow", "takes effect", "logic versions"), rows)
+        render.out.print()
     _show_runs(found.runs, "Last runs")
 
 
@@ -197,6 +208,7 @@ def _status_json(found: Status) -> dict[str, object]:
         ],
         "lags": found.lags,
         "runs": [each.run for each in found.runs],
+        "deferred": [{"workflow": each.workflow, "until": each.until, "tasks": each.tasks} for each in found.deferred],
     }
 
 

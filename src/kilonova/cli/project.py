@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,11 +142,27 @@ def plan(
 
 @commands.command()
 def apply(
-    files: Workflows, same_logic: SameLogic = None, new_version: NewVersion = None, json: JsonFlag = False
+    files: Workflows,
+    defer: Annotated[
+        str | None,
+        typer.Option(
+            "--defer",
+            metavar="UNTIL",
+            help="Change tasks that have output later: a time in UTC such as 02:00, or a duration such as '6 hours'.",
+        ),
+    ] = None,
+    same_logic: SameLogic = None,
+    new_version: NewVersion = None,
+    json: JsonFlag = False,
 ) -> None:
-    """Register workflows. Tasks whose definition changed are recomputed at the next run."""
+    """Register workflows. The output of tasks whose definition changed is migrated or recomputed at the next run."""
+    from kilonova.declare.schedules import time_of
+
+    until = None if defer is None else time_of(defer, datetime.now(UTC))
     with project() as opened:
-        plans = opened.apply_all(load_all(files), same_logic=same_logic or (), new_version=new_version or ())
+        plans = opened.apply_all(
+            load_all(files), defer=until, same_logic=same_logic or (), new_version=new_version or ()
+        )
     show_plans(plans, json)
 
 
@@ -227,10 +244,16 @@ def show_plans(plans: Sequence[WorkflowPlan], json: bool) -> None:
 
 
 def _show_plan(item: WorkflowPlan) -> None:
+    if item.discards is not None:
+        text = f"{item.workflow}: replaces the definition that was deferred until {render.moment(item.discards)}."
+        render.out.print(text, soft_wrap=True)
     if item.empty:
         written = "".join(f"; {t.task.name}: {t.detail}" for t in item.tasks if t.detail)
         render.out.print(f"{item.workflow}: nothing changes{written}.", soft_wrap=True)
         return
+    if item.until is not None:
+        text = f"{item.workflow}: takes effect at {render.moment(item.until)}; until then the present tasks run."
+        render.out.print(text, soft_wrap=True)
     rows: list[tuple[object, ...]] = [
         (_MARKS[c.action], "channel", c.channel.name, c.detail, "")
         for c in item.channels

@@ -1,9 +1,10 @@
-"""Parser for schedules and time spans."""
+"""Parser for schedules, times and time spans."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.schedule import UNITS, Cron, Every, Schedule
@@ -11,6 +12,7 @@ from kilonova.schedule.next_times import check_schedule
 
 _EVERY = re.compile(r"every\s+(.+)", re.IGNORECASE)
 _SPAN = re.compile(r"(?:(\d+)\s+)?([a-z]+)", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -50,3 +52,27 @@ def seconds_of(text: str) -> int:
     if unit not in UNITS:
         raise DeclarationError(f"there is no unit {found[2]!r}", hint=closest_name(unit, list(UNITS)))
     return int(found[1] or 1) * UNITS[unit]
+
+
+def time_of(text: str, now: datetime) -> datetime:
+    """Parse a time: the next time of day such as `02:00`, an ISO timestamp, or a time span from now; in UTC by default.
+
+    Raises:
+        DeclarationError: it is none of them.
+
+    >>> now = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> [time_of(text, now).isoformat(" ") for text in ("02:00", "2024-05-03T02:00", "6 hours")]
+    ['2024-05-02 02:00:00+00:00', '2024-05-03 02:00:00+00:00', '2024-05-01 18:00:00+00:00']
+    """
+    given = text.strip()
+    with suppress(ValueError):
+        if (clock := _CLOCK.fullmatch(given)) is not None:
+            time = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+            return time if time > now else time + timedelta(days=1)
+        found = datetime.fromisoformat(given)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    try:
+        return now + timedelta(seconds=seconds_of(given))
+    except (DeclarationError, OverflowError):
+        hint = "Write a time in UTC such as 02:00 or 2030-01-31T02:00, or a duration such as 6 hours"
+        raise DeclarationError(f"{text!r} is not a valid time", hint=hint) from None

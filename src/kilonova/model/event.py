@@ -17,7 +17,8 @@ class EventKind(enum.Enum):
     an ingest has added columns to its channel. STUCK: a firing has been due for too long, or has failed the maximum
     number of attempts. DELIVERY_FAILED: an event could not be delivered to a subscription, and was given up. FELL_BACK:
     a run recomputed a view, because its incremental refresh failed. RECOVERED: the catalog was recovered from the
-    blocks of the warehouse. DAMAGED: a block differs from what was written.
+    blocks of the warehouse. DAMAGED: a block differs from what was written. DEFERRED: a workflow was registered that
+    takes effect later. DEFERRAL_FAILED: it could not be applied when it was due, and is discarded.
     """
 
     LAUNCHED = "launched"
@@ -28,6 +29,8 @@ class EventKind(enum.Enum):
     SKIPPED = "skipped"
     FIRED = "fired"
     APPLIED = "applied"
+    DEFERRED = "deferred"
+    DEFERRAL_FAILED = "deferral-failed"
     PAUSED = "paused"
     RESUMED = "resumed"
     FILE_QUARANTINED = "file-quarantined"

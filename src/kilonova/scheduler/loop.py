@@ -66,7 +66,7 @@ _RESTART = 1.0
 _OBEY = 10.0
 """Seconds within which a cancelled run, or a dismissed worker, has to end before its process is killed."""
 
-_SHORT = frozenset({"ingest", "apply", "page"})
+_SHORT = frozenset({"ingest", "apply", "apply-deferred", "page"})
 """Operations that end soon, because their input or their result is small; all others count as runs."""
 
 _STALL = 1.0
@@ -124,6 +124,7 @@ class Server:
         self._operations: deque[_Queued] = deque()
         self._pages: deque[_Queued] = deque()
         self._chores: deque[_Queued] = deque()
+        self._applying: Future[Any] | None = None
         self._lookout = DirectoryWatcher(self._project.directories.scan, self._take, self._watch.nudge)
         self._name = ""
         self._event = 0
@@ -241,7 +242,9 @@ class Server:
                 directories = files.due_for_scan(tx)
                 scan = files.next_scan(tx, {*self._lookout.busy, *directories})
             settling = self._until_idle and files.any_settling(tx)
-            self._wakes = pending.next_check, scan
+            applying = self._apply_deferred(pending.next_apply, tx.now)
+            wake = None if applying else pending.next_apply
+            self._wakes = pending.next_check, scan, wake
         self._lookout.look(directories)
         if self._look_at or (room and unended):
             with self._catalog.writing() as tx:
@@ -249,13 +252,13 @@ class Server:
                 observation = scheduling.observe(tx, self._look_at, free_workers=room, workflow_limit=limit)
                 decision = self._scheduler.decide(observation)
                 batches = scheduling.store(tx, decision, self._name)
-                self._wakes = scheduling.next_check(tx), scan, decision.next_check
+                self._wakes = scheduling.next_check(tx), scan, wake, decision.next_check
             self._look_at.clear()  # not before all of it is recorded
             for batch in batches:
                 free.pop().give(batch)
             room -= len(batches)
         else:
-            awaited = unended or directories or settling or self._lookout.busy
+            awaited = unended or directories or settling or applying or self._lookout.busy
             if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
         self._show(free)
@@ -431,6 +434,16 @@ class Server:
         for worker in self._workers:
             if not busy and worker.owner == owner and worker.doing is not None and worker.since < since:
                 worker.kill(_STUBBORN)
+
+    def _apply_deferred(self, due: datetime | None, now: datetime) -> bool:
+        """Let a worker apply the deferred workflows that take effect now; return whether there are any."""
+        if self._applying is not None and self._applying.done():
+            self._applying = None
+        if due is None or due > now or self._stopping is not None:
+            return False
+        if self._applying is None:
+            self._applying = self.operation("apply-deferred")
+        return True
 
     def _take(self, channel: str) -> Future[Any]:
         """Enqueue the ingest of a directory's files by a worker, after the firings."""

@@ -15,10 +15,13 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, assert_never
 
 from kilonova.catalog.firings import Batch, Claim
+from kilonova.declare.schedules import time_of
 from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import KilonovaError, describe_defect, is_transient
 from kilonova.scheduler.messages import (
@@ -161,6 +164,8 @@ def _done(project: Project, operation: OperationRequest) -> Any:
             return _repaired(project.fsck(**arguments, repair=True))
         case OperationRequest("export", arguments):
             return project.export(**arguments)
+        case OperationRequest("apply-deferred"):
+            return project.registration.apply_deferred()
         case OperationRequest("apply", arguments):
             return _applied(project, **arguments)
         case _:
@@ -168,10 +173,17 @@ def _done(project: Project, operation: OperationRequest) -> Any:
 
 
 def _applied(
-    project: Project, *, dry_run: bool, same_logic: list[str], new_version: list[str], **sent: Any
+    project: Project,
+    *,
+    dry_run: bool,
+    defer: str | None,
+    same_logic: list[str],
+    new_version: list[str],
+    **sent: Any,
 ) -> list[dict[str, Any]]:
     """Return the plans of uploaded workflows; apply them together unless it is a dry run."""
-    carry_out = project.plan_all if dry_run else project.apply_all
+    until = None if defer is None else time_of(defer, datetime.now(UTC))
+    carry_out = project.plan_all if dry_run else partial(project.apply_all, defer=until)
     plans = carry_out(load_workflows(project, **sent), same_logic=same_logic, new_version=new_version)
     return [plan.to_dict() for plan in plans]
 

@@ -12,6 +12,7 @@ from kilonova.catalog import bindings, channel_store, events, files, firings, re
 from kilonova.catalog import runs as records
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.deferred import deferred_workflows
 from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.catalog.read_models import (
     binding_status,
@@ -142,7 +143,7 @@ class ProjectReader:
         """
         with self.catalog.reading() as tx:
             known = load_planner_input(tx)
-            tasks = registry.tasks(tx)
+            tasks, deferred = registry.tasks(tx), deferred_workflows(tx)
             runs = _summaries(tx, run_queries.runs(tx, limit))
         return Status(
             channels=known.channels,
@@ -151,6 +152,7 @@ class ProjectReader:
             lags=tuple(lag for name in known.versions for lag in _lags(known, name)),
             runs=tuple(runs),
             waits={name: state.waits_until for name, state in known.newest.items() if state.waits_until is not None},
+            deferred=deferred,
         )
 
     def channel(self, name: str) -> ChannelStatus:
@@ -353,12 +355,14 @@ def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:
 def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
     known, tasks = load_planner_input(tx, names), registry.tasks(tx, names)
     due = _due(known)
+    deferred = {name: each.until for each in deferred_workflows(tx) for name in each.tasks}
     return [
         TaskStatus(
             registered=tasks[name],
             due=due.get(name),
             lags=_lags(known, name),
             waits_until=known.versions[name][0].waits_until,
+            deferred_until=deferred.get(name),
         )
         for name in names
     ]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, channel_store, registry
+from kilonova.catalog import bindings, channel_store, deferred, events, registry
+from kilonova.catalog.deferred import DeferredWorkflow
 from kilonova.engine.run_recovery import delete_doomed_blocks
-from kilonova.errors import Conflict, DeclarationError, KilonovaError, SparkUnavailable
+from kilonova.errors import CatalogError, Conflict, DeclarationError, KilonovaError, SparkUnavailable, is_transient
+from kilonova.model.event import EventKind
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.service import workflow_plan
 from kilonova.service.logic_overrides import LogicOverrides
@@ -17,6 +22,7 @@ from kilonova.service.resources import ProjectResources
 from kilonova.service.row_reader import RowReader
 
 if TYPE_CHECKING:
+    from kilonova.catalog.database import Transaction
     from kilonova.declare.workflow import Declared, Workflow
     from kilonova.model.channel import ChannelState
 
@@ -104,14 +110,20 @@ class Registration:
         Raises:
             QueryError: Spark rejects a view.
         """
+        plans, known = self._planned(declared, overrides)
+        return plans, [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
+
+    def _planned(
+        self, declared: Sequence[Declared], overrides: LogicOverrides
+    ) -> tuple[list[workflow_plan.WorkflowPlan], Mapping[str, ChannelState]]:
+        """Return the plans of registering workflows one after another, and the present channels."""
         plans: list[workflow_plan.WorkflowPlan] = []
         with self._catalog.rehearsing() if len(declared) > 1 else self._catalog.reading() as tx:
             for each in declared:
                 if plans:
                     workflow_plan.apply_plan(tx, plans[-1])
                 plans.append(workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides))
-            known = channel_store.channel_states(tx)
-        return plans, [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
+            return plans, channel_store.channel_states(tx)
 
     def _analyse(
         self, declared: Declared, plan: workflow_plan.WorkflowPlan, known: Mapping[str, ChannelState]
@@ -139,7 +151,12 @@ class Registration:
         return {name: f"fully recomputed in each run: {problem}" for name, problem in problems.items()}
 
     def apply(
-        self, workflow: Workflow | Declared, *, same_logic: Collection[str] = (), new_version: Collection[str] = ()
+        self,
+        workflow: Workflow | Declared,
+        *,
+        defer: datetime | None = None,
+        same_logic: Collection[str] = (),
+        new_version: Collection[str] = (),
     ) -> workflow_plan.WorkflowPlan:
         """Register a workflow; tasks whose definition changed get a new logic version.
 
@@ -147,6 +164,7 @@ class Registration:
 
         Args:
             workflow: the workflow, or its value.
+            defer: the time at which the changes take effect, if the output of a task is to be migrated or recomputed.
             same_logic: tasks and views whose changed definition does the same: their output stays.
             new_version: tasks and views that get a new logic version, although nothing may have changed.
 
@@ -159,12 +177,13 @@ class Registration:
             CheckFailed: existing rows violate an added check; nothing has changed.
             Conflict: a run is writing to a channel to which a check is added.
         """
-        return self.apply_all([workflow], same_logic=same_logic, new_version=new_version)[0]
+        return self.apply_all([workflow], defer=defer, same_logic=same_logic, new_version=new_version)[0]
 
     def apply_all(
         self,
         workflows: Iterable[Workflow | Declared],
         *,
+        defer: datetime | None = None,
         same_logic: Collection[str] = (),
         new_version: Collection[str] = (),
     ) -> tuple[workflow_plan.WorkflowPlan, ...]:
@@ -172,6 +191,8 @@ class Registration:
 
         Args:
             workflows: the workflows, or their values.
+            defer: the time at which the changes of all of them take effect, if the output of a task is to be migrated
+                or recomputed; None for now. The present definitions run until then.
             same_logic: tasks and views whose changed definition does the same: their output stays.
             new_version: tasks and views that get a new logic version, although nothing may have changed.
 
@@ -182,17 +203,69 @@ class Registration:
             KilonovaError: any error that `apply` raises; nothing has changed.
         """
         declared = self.declared(workflows)
+        declared = self.declared(workflows)
         overrides = _overrides(declared, same_logic, new_version)
         plans, notes = self._rehearse(declared, overrides)
-        seen = {item.channel.name: self._verify(item) for plan in plans for item in plan.channels if item.unseen}
-        done = []
+        seen = self._verify_all(plans)
+        renewed = any(item.migration is not None for plan in plans for item in plan.tasks)
         with self._catalog.writing() as tx:
-            for each in declared:
-                plan = workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides)
-                workflow_plan.check_all_seen(tx, plan, seen)
-                workflow_plan.apply_plan(tx, plan)
-                done.append(plan)
+            if defer is not None and renewed:
+                done = [_defer(tx, each, overrides, plan, defer) for each, plan in zip(declared, plans, strict=True)]
+            else:
+                done = _apply(tx, declared, overrides, seen)
         return tuple(map(workflow_plan.with_notes, done, notes))
+
+    def apply_deferred(self, tasks: Collection[str] = ()) -> None:
+        """Apply the deferred workflows that take effect now, or that change one of the given tasks.
+
+        What was deferred together is applied together. If it cannot be applied any more, it is discarded, with an
+        event, and the present tasks go on. If the obstacle may pass, such as a run that is writing a channel to which a
+        check is added, it is tried again a minute later.
+
+        Raises:
+            KilonovaError: what changes a given task cannot be applied; it stays deferred.
+        """
+        with self._catalog.reading() as tx:
+            found = groupby(deferred.deferred_workflows(tx), lambda each: each.registered)
+            groups = [tuple(group) for _, group in found]
+            given = {*tasks}
+            due = [group for group in groups if group[0].until <= tx.now]
+        asked = [group for group in groups if not given.isdisjoint(name for each in group for name in each.tasks)]
+        for group in asked:
+            self._apply_deferred(group)
+        for group in due:
+            numbers = [each.number for each in group]
+            try:
+                if group not in asked:
+                    self._apply_deferred(group)
+            except KilonovaError as error:
+                names = ", ".join(each.workflow for each in group)
+                with self._catalog.writing() as tx:
+                    if is_transient(error):
+                        deferred.postpone(tx, numbers, tx.now + timedelta(minutes=1))
+                    elif deferred.take(tx, numbers):
+                        events.record(tx, EventKind.DEFERRAL_FAILED, text=f"{names}: {error}")
+
+    def _apply_deferred(self, group: Sequence[DeferredWorkflow]) -> None:
+        numbers = [each.number for each in group]
+        with self._catalog.reading() as tx:
+            stored = [deferred.definition(tx, number) for number in numbers]
+        try:
+            read = [pickle.loads(each) for each in stored if each is not None]
+        except Exception as error:
+            problem = f"this release cannot read the deferred definition: {error}"
+            raise CatalogError(problem, hint="Apply the workflow again") from error
+        if not read:
+            return
+        declared, overrides = [workflow for workflow, _ in read], read[0][1]
+        seen = self._verify_all(self._planned(declared, overrides)[0])
+        with self._catalog.writing() as tx:
+            if deferred.take(tx, numbers):  # else another process has applied them, or they were replaced
+                _apply(tx, declared, overrides, seen)
+
+    def _verify_all(self, plans: Iterable[workflow_plan.WorkflowPlan]) -> Mapping[str, int]:
+        """Run the checks that plans add on existing rows, and return the point of each channel that was checked."""
+        return {item.channel.name: self._verify(item) for plan in plans for item in plan.channels if item.unseen}
 
     def _verify(self, change: workflow_plan.ChannelChange) -> int:
         """Run the checks added to a channel on its existing rows, and return the point that was checked."""
@@ -253,3 +326,30 @@ def _overrides(
     overrides = LogicOverrides(same_logic=frozenset(same_logic), new_version=frozenset(new_version))
     overrides.check_declared(task for each in declared for task in each.workflow.tasks)
     return overrides
+
+
+def _apply(
+    tx: Transaction, declared: Iterable[Declared], overrides: LogicOverrides, seen: Mapping[str, int]
+) -> list[workflow_plan.WorkflowPlan]:
+    """Register workflows one after another, and return the changes of each."""
+    done = []
+    for each in declared:
+        plan = workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides)
+        workflow_plan.check_all_seen(tx, plan, seen)
+        workflow_plan.apply_plan(tx, plan)
+        done.append(plan)
+    return done
+
+
+def _defer(
+    tx: Transaction,
+    declared: Declared,
+    overrides: LogicOverrides,
+    plan: workflow_plan.WorkflowPlan,
+    until: datetime,
+) -> workflow_plan.WorkflowPlan:
+    """Register a workflow that takes effect later, and return its plan."""
+    tasks = {item.task.name: item.logic for item in plan.tasks if item.anew}
+    deferred.defer(tx, plan.workflow, until, tasks, pickle.dumps((declared, overrides)))
+    events.record(tx, EventKind.DEFERRED, text=f"{plan.workflow} until {until.isoformat(timespec='seconds')}")
+    return replace(plan, until=until)

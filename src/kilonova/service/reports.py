@@ -9,6 +9,7 @@ from datetime import datetime
 from kilonova.catalog import registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.deferred import DeferredWorkflow
 from kilonova.catalog.files import DirectoryState
 from kilonova.catalog.read_models.point_history import PointRecord
 from kilonova.catalog.read_models.run_inputs import PortRead
@@ -213,12 +214,14 @@ class TaskStatus:
         due: why it is due; None if it is not.
         lags: the lag of each live logic version on each channel that it reads, the newest version first.
         waits_until: the time until which its schedule delays it; None if it does not.
+        deferred_until: the time at which a deferred definition of it takes effect; None if there is none.
     """
 
     registered: registry.TaskVersion
     due: str | None
     lags: tuple[Lag, ...]
     waits_until: datetime | None
+    deferred_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +235,7 @@ class Status:
         lags: the lags of tasks, of each live logic version.
         runs: the last runs, newest first.
         waits: the tasks that are delayed by their schedules, and until when.
+        deferred: the workflows whose changes take effect later.
     """
 
     channels: Mapping[str, ChannelState]
@@ -240,6 +244,7 @@ class Status:
     lags: tuple[Lag, ...]
     runs: tuple[RunSummary, ...]
     waits: Mapping[str, datetime]
+    deferred: tuple[DeferredWorkflow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

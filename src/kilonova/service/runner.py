@@ -11,6 +11,7 @@ from functools import partial
 from kilonova.catalog import bindings
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.deferred import deferred_workflows
 from kilonova.catalog.firings import Claim
 from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.engine.run_events import RunNotification, RunStarted
@@ -20,8 +21,10 @@ from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import Cancelled, InvalidState, KilonovaError
 from kilonova.schedule.due import due_tasks
 from kilonova.service.queries import ProjectReader
+from kilonova.service.registration import Registration
 from kilonova.service.reports import RunReport, RunsReport, run_report
 from kilonova.service.resources import ProjectResources
+from kilonova.service.row_reader import RowReader
 
 
 class Interruption:
@@ -98,11 +101,10 @@ class Runner:
         Raises:
             NotFound: there is no such task.
         """
-        self._resources.recover_expired_runs()
+        asked = self._begin(tasks)
         interruption = Interruption(self._catalog)
         reports: list[RunReport] = []
         failed: dict[str, KilonovaError] = {}
-        asked = None if tasks is None else self._asked(tasks)
         while True:
             parts, order = self._parts(asked, {*excluding, *failed})
             run = partial(self.execute, interruption=interruption)
@@ -113,15 +115,32 @@ class Runner:
                 return RunsReport(runs=tuple(sorted(reports, key=lambda report: report.run)), failed=failed)
 
     def _run_as_one(self, tasks: Iterable[str] | None) -> RunsReport:
-        self._resources.recover_expired_runs()
-        if tasks is None and not self._reader.due():
+        asked = self._begin(tasks)
+        if asked is None and not self._reader.due():
             return RunsReport()
-        report = self._run(RunDue() if tasks is None else RunTasks(self._asked(tasks)))
+        report = self._run(RunDue() if asked is None else RunTasks(asked))
         return RunsReport(runs=() if report is None else (report,))
 
-    def _asked(self, names: Iterable[str]) -> tuple[str, ...]:
+    def _begin(self, names: Iterable[str] | None) -> tuple[str, ...] | None:
+        """Prepare the catalog for runs: recover others, and apply the deferred workflows that take effect now.
+
+        Args:
+            names: the tasks and bindings to run, of which changes take effect at once; None for all that are due.
+
+        Returns:
+            The tasks of these names; None if none are given.
+        """
+        self._resources.recover_expired_runs()
+        given = None if names is None else tuple(names)
         with self._catalog.reading() as tx:
-            return tasks_named(tx, names)
+            waits = bool(deferred_workflows(tx))
+            asked = {task for name in given or () for task in (name, *bindings.tasks_of(tx, name))} if waits else {}
+        if waits:
+            Registration(self._resources, RowReader(self._resources)).apply_deferred(asked)
+        if given is None:
+            return None
+        with self._catalog.reading() as tx:
+            return tasks_named(tx, given)
 
     def _parts(
         self, asked: tuple[str, ...] | None, excluding: Collection[str]

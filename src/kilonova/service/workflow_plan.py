@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from kilonova.catalog import bindings, channel_store, events, files, registry
+from kilonova.catalog import bindings, channel_store, deferred, events, files, registry
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import cost_samples
 from kilonova.errors import Conflict, DeclarationError
@@ -140,7 +141,19 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowPlan:
-    """Plan of registering a workflow: all changes that it would make."""
+    """Plan of registering a workflow: all changes that it would make.
+
+    Attributes:
+        workflow: the name of the workflow.
+        channels: the changes of its channels.
+        tasks: the changes of its tasks.
+        bindings: the changes of its bindings.
+        functions: the functions of its custom encodings, by name.
+        unseen: the parts of it that are not compared.
+        until: the time at which the changes take effect, if they are deferred.
+        discards: the time at which the deferred definition of the workflow would have taken effect that this one
+            replaces; None if there is none.
+    """
 
     workflow: str
     channels: tuple[ChannelChange, ...]
@@ -148,6 +161,8 @@ class WorkflowPlan:
     bindings: tuple[BindingChange, ...]
     functions: Mapping[str, Function]
     unseen: tuple[Unseen, ...] = ()
+    until: datetime | None = None
+    discards: datetime | None = None
 
     @property
     def empty(self) -> bool:
@@ -181,6 +196,8 @@ class WorkflowPlan:
             ],
             "bindings": [{"binding": item.binding.name, **action(item)} for item in self.bindings],
             "unseen": [asdict(item) for item in self.unseen],
+            "until": None if self.until is None else self.until.isoformat(),
+            "discards": None if self.discards is None else self.discards.isoformat(),
         }
 
 
@@ -250,6 +267,7 @@ def plan_changes(
         bindings=tuple(_binding_changes(workflow, bound)),
         functions=functions,
         unseen=tuple(_unseen(workflow, functions)),
+        discards=deferred.deferred_until(tx, workflow.name),
     )
 
 
@@ -680,7 +698,8 @@ def _binding_changes(
 
 
 def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
-    """Apply a plan, in the transaction in which it was made."""
+    """Apply a plan, in the transaction in which it was made; a deferred definition of the workflow is discarded."""
+    deferred.discard(tx, plan.workflow)
     for name, function in plan.functions.items():
         registry.put_function(tx, name, function)
     registry.add_channels(tx, (c.channel for c in plan.channels if c.action is Action.ADD), plan.workflow)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from fastapi.testclient import TestClient
 
 import kilonova as kn
+from kilonova.catalog import deferred
 from kilonova.model.run import RefreshMethod
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
@@ -13,7 +16,10 @@ def test_a_task_says_how_far_it_is_behind_and_why_it_is_due(client: TestClient, 
     [task] = client.get("/api/v1/tasks").json()
     assert (task["name"], task["due"], task["waits_until"]) == ("per_user", None, None)
     ingested(shop.catalog, "clicks")
+    with shop.catalog.writing() as tx:
+        deferred.defer(tx, "shop", datetime(2100, 1, 1, tzinfo=UTC), {"per_user": 1}, b"")
     task = client.get("/api/v1/tasks/per_user").json()
+    assert task["deferred_until"] == "2100-01-01T00:00:00Z"
     assert task["due"] == "its logic has not run yet"
     assert task["reads"] == {"clicks": {"point": 0, "newest": 1}}
     assert task["writes"] == ["per_user"]

@@ -14,10 +14,12 @@ def admin(client: TestClient, shop: Project) -> TestClient:
 
 
 def test_a_workflow_is_sent_to_a_worker(admin: TestClient, prompt: Prompt) -> None:
-    assert admin.post("/api/v1/workflows?format=zip&path=a.py&path=b&dry_run=true", content=b"PK").json() == [PLAN]
+    assert admin.post(
+        "/api/v1/workflows?format=zip&path=a.py&path=b&dry_run=true&defer=02:00", content=b"PK"
+    ).json() == [PLAN]
     [(what, arguments)] = prompt.asked
     assert what == "apply"
-    assert arguments | {"format": "zip", "paths": ["a.py", "b"], "dry_run": True} == arguments
+    assert arguments | {"format": "zip", "paths": ["a.py", "b"], "dry_run": True, "defer": "02:00"} == arguments
 
 
 def test_a_workflow_can_be_sent_without_waiting(admin: TestClient) -> None:

@@ -41,6 +41,7 @@ class TaskResponse(ResponseModel):
         reads: the channels that it reads, with its cursors and their newest points.
         due: the reason why it is due; None if it is not.
         waits_until: the time until which its schedule delays it; None if it does not.
+        deferred_until: the time at which a deferred definition of it takes effect; None if there is none.
     """
 
     name: str = attribute("registered", "task", "name")
@@ -51,6 +52,7 @@ class TaskResponse(ResponseModel):
     variants: Annotated[list[str], BeforeValidator(_names)] = attribute("registered", "task", "variants")
     due: str | None
     waits_until: datetime | None
+    deferred_until: datetime | None
 
 
 _PortPreviewResponse = response_model(PortPreview, blocks=list[BlockResponse])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -56,7 +57,12 @@ class UnseenResponse(ResponseModel):
 
 
 class PlanResponse(ResponseModel):
-    """Changes that registering a workflow makes, or would make; `empty` if it changes nothing."""
+    """Changes that registering a workflow makes, or would make; `empty` if it changes nothing.
+
+    Attributes:
+        until: the time at which they take effect, if they are deferred.
+        discards: the time at which the deferred definition would have taken effect that this one replaces.
+    """
 
     workflow: str
     empty: bool
@@ -64,6 +70,8 @@ class PlanResponse(ResponseModel):
     tasks: list[TaskChangeResponse]
     bindings: list[BindingChangeResponse]
     unseen: list[UnseenResponse]
+    until: datetime | None
+    discards: datetime | None
 
 
 router = APIRouter(tags=["workflows"])
@@ -90,6 +98,10 @@ async def apply(
     new_version: Annotated[
         list[str] | None, Query(description="Task or view that gets a new logic version, although nothing has changed.")
     ] = None,
+    defer: Annotated[
+        str | None,
+        Query(description="Time in UTC from which changed tasks are migrated: 02:00, an ISO timestamp, or 6 hours."),
+    ] = None,
 ) -> list[PlanResponse] | OperationResponse:
     """Register the workflows that the body defines: a Python file, or a zip of Python files or a folder of SQL.
 
@@ -106,4 +118,5 @@ async def apply(
         dry_run=dry_run,
         same_logic=same_logic or [],
         new_version=new_version or [],
+        defer=defer,
     )

@@ -78,6 +78,7 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
         "task.html",
         task=status.registered.task,
         registered=status.registered,
+        deferred_until=status.deferred_until,
         lags=status.lags,
         glance=glance,
         stands=task_status(glance, every),

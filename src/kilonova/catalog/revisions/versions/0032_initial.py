@@ -5,7 +5,7 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0031"
+revision = "0032"
 down_revision = None
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -52,6 +52,18 @@ def upgrade() -> None:
         sa.UniqueConstraint("name"),
     )
     op.create_index(op.f("ix_channel_next_scan"), "channel", ["next_scan"], unique=False)
+    op.create_table(
+        "deferred",
+        sa.Column("id", number, autoincrement=True, nullable=False),
+        sa.Column("workflow", sa.String(), nullable=False),
+        sa.Column("until", tables.UtcTime(timezone=True), nullable=False),
+        sa.Column("registered", tables.UtcTime(timezone=True), nullable=False),
+        sa.Column("tasks", sa.JSON(), nullable=False),
+        sa.Column("definition", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("workflow"),
+    )
+    op.create_index(op.f("ix_deferred_until"), "deferred", ["until"], unique=False)
     op.create_table(
         "dropped",
         sa.Column("name", sa.String(), nullable=False),
