@@ -11,7 +11,7 @@ from kilonova.query.migration.pairs import Pair, kinds_of
 from kilonova.query.migration.query_block import flatten
 from kilonova.query.migration.row_difference import FALSE, added, removed
 from kilonova.query.properties import Known
-from kilonova.query.tree import Aggregate, Node, channels, scans
+from kilonova.query.tree import Aggregate, Node, channels, names, scans
 
 
 def describe_conditions(joint: Joint, conditions: tuple[Scalar, ...], shown: Mapping[str, str]) -> str:
@@ -35,7 +35,9 @@ def describe_conditions(joint: Joint, conditions: tuple[Scalar, ...], shown: Map
             texts.append(f"({text})" if each.bare.op is Op.OR and len(conditions) > 1 else text)
         else:
             lookup, is_met = found
-            texts.append(f"{'a' if is_met else 'no'} row of {_described(lookup.rows)} matches")
+            by = sorted(lookup.condition.columns - set(names(lookup.rows)))
+            columns = ", ".join(named[name].name or name if name in named else name for name in by)
+            texts.append(f"{'a' if is_met else 'no'} row of {_described(lookup.rows)} matches {columns}")
     return " AND ".join(texts)
 
 
