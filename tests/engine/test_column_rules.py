@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -230,6 +231,25 @@ def test_added_columns_stay_after_the_catalog_was_lost(tmp_path: Path, spark: Sp
         declare(project, on_new_column="add")
         declare(project, on_new_column="add")
         assert shown(project) == [(1, "a", "s", "7")]
+
+
+def test_columns_that_were_added_after_a_backup_are_recovered(tmp_path: Path, spark: SparkSession) -> None:
+    rows = [{"id": 1, "title": "a", "site": "s", "n": 7}]
+    with open_project(tmp_path, session=spark) as project:
+        project.create()
+        declare(project, on_new_column="add")
+        project.close()
+        saved = shutil.copytree(tmp_path / ".kilonova", tmp_path / "saved", ignore=shutil.ignore_patterns("warehouse"))
+    with open_project(tmp_path, session=spark) as project:
+        project.ingest("articles", write(tmp_path / "a.csv", rows))
+    for file in (tmp_path / ".kilonova").glob("catalog.db*"):
+        file.unlink()
+    shutil.copytree(saved, tmp_path / ".kilonova", dirs_exist_ok=True)
+    with open_project(tmp_path, session=spark) as project:
+        project.recover()
+        project.ingest("articles", write(tmp_path / "b.csv", rows))
+        declare(project, on_new_column="add")
+        assert shown(project) == [(1, "a", "s", "7")] * 2
 
 
 def test_columns_that_change_while_rows_are_ingested_are_a_conflict(

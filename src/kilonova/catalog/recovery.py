@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import func, insert, select, text, update
@@ -12,9 +13,11 @@ from kilonova.catalog.database import IDENTITY, Transaction, insert_all, is_amon
 from kilonova.errors import Conflict
 from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel, PointState
+from kilonova.model.column_rules import OnNewColumn
 from kilonova.model.encoding import Changes
 from kilonova.model.event import EventKind
 from kilonova.model.run import RunKind, RunState
+from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 from kilonova.schedule.recovery import FoundBlock, RecoveredChannel
 
@@ -104,6 +107,7 @@ def put_recovered(
     for each in channels:
         if each.blocks:
             _put_channel(tx, each, number)
+            _add_columns(tx, each)
     runs.expire(tx)
     _put_highest(tx, names, number)
     registry.continue_versions(tx, logics)
@@ -167,6 +171,17 @@ def _declared(channel: RecoveredChannel) -> Channel:
     encoding = max(own, key=lambda block: (block.end, block.number)).encoding
     writers = {each.task for each in channel.blocks if not each.merges}
     return Channel(name=channel.name, schema=newest.schema, encoding=encoding, several_writers=len(writers) > 1)
+
+
+def _add_columns(tx: Transaction, channel: RecoveredChannel) -> None:
+    """Add the columns to a channel that ingests have added to it since the catalog was saved, by its rules."""
+    known, newest = channel_store.channel(tx, channel.name), _declared(channel).schema
+    if known.rules.on_new_column is not OnNewColumn.ADD or known.schema is None or newest is None:
+        return
+    more = newest.without(*known.schema.names)
+    if more.columns:
+        schema = Schema((*known.schema.columns, *more.columns))
+        registry.change_channel(tx, replace(known, schema=schema, added=(*known.added, *more.names)))
 
 
 def _put_channel(tx: Transaction, channel: RecoveredChannel, run: int) -> None:
