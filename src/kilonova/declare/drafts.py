@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kilonova.declare.composition import Composition, composed
 from kilonova.declare.fingerprint import fingerprint, source_of
 from kilonova.declare.pickling import pickled
 from kilonova.declare.views import ViewDraft
@@ -45,7 +46,9 @@ class DraftVariant:
         Raises:
             DeclarationError: it cannot be pickled.
         """
-        if not isinstance(self.logic, Function | Sql):
+        if isinstance(self.logic, Composition):
+            self.logic, self.fingerprint = composed(self.logic)
+        elif not isinstance(self.logic, Function | Sql):
             self.logic, self.fingerprint = _kept(self.logic, self.logic)
 
     def variant(self) -> Variant:

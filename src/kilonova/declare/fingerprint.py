@@ -28,10 +28,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark import cloudpickle
-
 from kilonova.declare.normal_form import Uses, normal_form, uses_of
-from kilonova.declare.pickling import imported_if_local, is_local
+from kilonova.declare.pickling import Pickler, imported_if_local, is_local
 from kilonova.errors import DeclarationError
 
 
@@ -286,7 +284,7 @@ class _Walk:
 
 def _reduced(item: Any) -> Any:
     """Return the pickle reduction of an object: the name of a global, or a function, its arguments and a state."""
-    reduce = cloudpickle.Pickler.dispatch_table.get(type(item), copyreg.dispatch_table.get(type(item)))
+    reduce = Pickler.dispatch_table.get(type(item), copyreg.dispatch_table.get(type(item)))
     return item.__reduce_ex__(4) if reduce is None else reduce(item)
 
 

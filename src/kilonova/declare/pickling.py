@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import importlib
 import importlib.util
+import io
+import pickle
 import sys
+from collections import ChainMap
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pyspark import cloudpickle
+from pyspark.sql.udf import UserDefinedFunction
 
 from kilonova.errors import DeclarationError
 
@@ -53,6 +59,17 @@ def _is_installed(file: str) -> bool:
     return "site-packages" in path.parts or path.is_relative_to(Path(sys.base_prefix, "lib"))
 
 
+def _reduced_udf(item: UserDefinedFunction) -> Any:
+    """Return the pickle reduction of a function for Spark without what its first call has left in it."""
+    return copyreg.__newobj__, (type(item),), {**vars(item), "_judf_placeholder": None}  # type: ignore[attr-defined]
+
+
+class Pickler(cloudpickle.Pickler):
+    """Pickler by value, of what workflows refer to."""
+
+    dispatch_table = ChainMap({UserDefinedFunction: _reduced_udf}, cloudpickle.Pickler.dispatch_table)  # noqa: RUF012
+
+
 def pickled(item: object) -> bytes:
     """Pickle an object by value, with everything it needs from the user's own modules."""
     own = [module for name, module in list(sys.modules.items()) if is_local(name) and isinstance(module, ModuleType)]
@@ -65,7 +82,10 @@ def pickled(item: object) -> bytes:
         except ValueError:
             continue
     try:
-        return bytes(cloudpickle.dumps(item))
+        with io.BytesIO() as file:
+            pickler: pickle.Pickler = Pickler(file)  # type: ignore[no-untyped-call]
+            pickler.dump(item)
+            return file.getvalue()
     except Exception as error:
         raise DeclarationError(
             f"{getattr(item, '__name__', item)!r} cannot be pickled by value: {error}",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar
 
 from kilonova.declare.checks import Given, check_known_columns, checks_of
+from kilonova.declare.composition import ColumnFunctions, Composition, check_ports, composition
 from kilonova.declare.ddl import parse_schema
 from kilonova.declare.drafts import BoundDraft, Drafts, DraftTask, DraftVariant, custom_name
 from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
@@ -59,7 +60,7 @@ class DeclaredTask(Generic[Arguments, Result]):
         self.__name__ = function.__name__
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        """Call the function itself."""
+        """Return the result of the function, with the columns that column functions compute of it."""
         return self.function(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -72,7 +73,9 @@ class DeclaredTask(Generic[Arguments, Result]):
         Args:
             function: as for `Workflowette.task`; its name is the variant's.
         """
-        self._workflowette._add_variant(self.name, function, {})
+        own = self.function
+        whole = own.with_body(function) if isinstance(own, Composition) else function
+        self._workflowette._add_variant(self.name, whole, {})
         return function
 
     def migration(
@@ -200,6 +203,7 @@ class Workflowette:
         schema: str | None = None,
         key: Names | None = None,
         encoding: Encodes = None,
+        columns: ColumnFunctions | None = None,
     ) -> Any:
         """Declare a task; a decorator, with or without arguments.
 
@@ -210,12 +214,18 @@ class Workflowette:
             schema: declares the written channel inline; so do `key` and `encoding`.
             key: see `channel`.
             encoding: see `channel`.
+            columns: column functions: each computes one column of the rows that the function returns. Its parameters
+                are columns of these rows; those that the channel does not have are there for column functions, and are
+                not written. If a column function changes, and the task's own function has not, the next run computes
+                only its column again (logic evolution, 2.7). For tasks with one parameter, each row of whose result
+                depends on one row of it; and a column on its row only, always in the same way.
 
         Returns:
-            The task, which can be called like the function.
+            The task, which can be called like the function: the result has the columns of column functions, too.
 
         Raises:
-            DeclarationError: an annotation is missing or invalid, or the name is taken.
+            DeclarationError: an annotation is missing or invalid, or the name is taken; or column functions are given
+                for a task with several parameters or outputs, or for a channel without such a column, or a key.
         """
 
         def declared(body: Callable[..., Any]) -> DeclaredTask[..., Any]:
@@ -234,11 +244,12 @@ class Workflowette:
                 self.channel(outputs[0], schema, key=key, encoding=encoding)
             self._drafts.tasks[name] = DraftTask(outputs, [])
             try:
-                self._add_variant(name, body, reads or {})
-            except DeclarationError:
+                whole = body if columns is None else self._composition(body, columns, outputs)
+                self._add_variant(name, whole, reads or {})
+            except DeclarationError as error:
                 del self._drafts.tasks[name]
-                raise
-            return DeclaredTask(self, name, body)
+                raise error.with_context(task=name) from None
+            return DeclaredTask(self, name, whole)
 
         return declared if function is None else declared(function)
 
@@ -402,6 +413,15 @@ class Workflowette:
                     hint="Use append, upsert, changes, columns, increment(…) or custom(…)",
                 )
 
+    def _composition(
+        self, body: Callable[..., Any], columns: ColumnFunctions, outputs: tuple[str, ...]
+    ) -> Callable[..., Any]:
+        if len(outputs) > 1:
+            raise DeclarationError(
+                "columns=… is for tasks that write one channel", hint="Compute each column in the function itself"
+            )
+        return composition(body, columns, self._drafts.channels[outputs[0]])
+
     def _add_variant(
         self, task: str, function: Callable[..., Any], reads: Mapping[str, str], from_version: int | None = None
     ) -> None:
@@ -418,6 +438,8 @@ class Workflowette:
             Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, f"the parameter {name}"))
             for name in parameters
         )
+        if isinstance(function, Composition):
+            check_ports(ports, draft.writes)
         productions = _productions(hints.get("return"), task, len(draft.writes))
         draft.variants.append(
             DraftVariant(

@@ -42,9 +42,9 @@ from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskP
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
 from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SchemaMismatch, SparkUnavailable, is_transient
 from kilonova.model.block import Base, Block, Delta
-from kilonova.model.encoding import Encoding
+from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.event import EventKind
-from kilonova.model.logic import InputRead
+from kilonova.model.logic import Compiled, InputRead
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import RefreshMethod, RunInput, RunOutput
 from kilonova.model.schema import Schema, identified
@@ -431,36 +431,40 @@ class _Execution:
         by_port = {each.port.name: each for each in inputs}
         frames = {name: self._frame(by_port[read.port], read) for name, read in compiled.inputs.items()}
         results = invoke(self._warehouse, task, compiled.executable, frames)
-        schemas = [self._schema(choice, compiled.relation, *pair) for pair in zip(task.writes, results, strict=True)]
+        schemas = [self._schema(choice, compiled, *pair) for pair in zip(task.writes, results, strict=True)]
         new = [each for each in inputs if each.port.mode.advances] if derived else inputs
         expected = sum({block.number: block.statistics.bytes for each in new for block in each.reading.blocks}.values())
         name_block = partial(self._run.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
             written = zip(task.writes, agreeing, schemas, strict=True)
             return tuple(
-                self._write(choice, compiled.encoding, channel, frame, schema, expected)
-                for channel, frame, schema in written
+                self._write(choice, compiled, channel, frame, schema, expected) for channel, frame, schema in written
             )
 
-    def _schema(self, choice: VariantChoice, relation: Schema | None, name: str, frame: Any) -> Schema:
+    def _schema(self, choice: VariantChoice, compiled: Compiled, name: str, frame: Any) -> Schema:
         """Return the schema of a channel after a task has written a frame to it.
 
         Args:
             choice: the chosen variant.
-            relation: the columns of the relation after a migration; None for others.
+            compiled: the compiled logic.
             name: the channel.
             frame: the rows.
 
         Raises:
-            SchemaMismatch: a migration changes the type of a column whose values it does not give.
+            SchemaMismatch: a migration changes the type of a column whose values it does not give, or a function of a
+                user gives it another type.
         """
+        relation = compiled.relation
         if not choice.variant.logic.derived:
             channel = self._channels[name].channel
         elif (channel := self._channels[name].current).schema is not None:
             if relation is None:
                 return channel.schema
             found = identified(relation.user_columns, channel.schema, self._channels[name].latest_readable)
-            given = self._warehouse.schema_of(frame).names
+            actual, encoding = self._warehouse.schema_of(frame), compiled.encoding
+            if not compiled.trusted and encoding is not None:
+                delta_schema(encoding, found).validate(actual, optional=optional_columns(encoding, found))
+            given = actual.names
             for column in found.columns:
                 if column not in channel.schema.columns and column.name not in given:
                     raise SchemaMismatch(
@@ -497,7 +501,7 @@ class _Execution:
     def _write(
         self,
         choice: VariantChoice,
-        encoding: Encoding | None,
+        compiled: Compiled,
         channel: str,
         frame: Any,
         schema: Schema,
@@ -513,8 +517,8 @@ class _Execution:
             production=choice.production(channel),
             replaces=is_rewritten(choice, self._channels[channel].channel),
             expected=expected,
-            derived=choice.variant.logic.derived,
-            encoding=encoding,
+            derived=choice.variant.logic.derived and compiled.trusted,
+            encoding=compiled.encoding,
         )
         try:
             return write_output(self._warehouse, output)

@@ -60,12 +60,14 @@ class Compiled:
         inputs: its inputs by name.
         encoding: the encoding of the delta that it gives; None for that of the channel, or a strong one.
         relation: the columns of the relation after it, state columns included; None if they do not change.
+        trusted: whether the delta of derived logic is known to fit the relation; not if functions of users compute it.
     """
 
     executable: Executable
     inputs: Mapping[str, InputRead]
     encoding: Encoding | None = None
     relation: Schema | None = None
+    trusted: bool = True
 
 
 class RunScale(enum.Enum):

@@ -122,7 +122,7 @@ def _migration(
     }
     full = estimates[RefreshMethod.FULL]
     dearer = estimates[RefreshMethod.MIGRATION] > max(_DELTA_FACTOR * full, full + _DELTA_SECONDS)
-    if dearer and _whole_variant(state.task) is not None:
+    if dearer and (_whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
     others = ", ".join(
         f"{_NAMES[each]} at {seconds:.1f} s" for each, seconds in estimates.items() if each is RefreshMethod.FULL
@@ -208,10 +208,12 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
 
 
 def full_refresh_choice(choice: VariantChoice) -> VariantChoice | None:
-    """Return the choice that recomputes a view instead of maintaining it; None if it does so already, or cannot."""
+    """Return the choice that recomputes an output that derived logic maintains; None if it does so already."""
     whole = _whole_variant(choice.state.task)
-    if whole is None or choice.method.renews or not choice.variant.logic.derived:
+    if choice.method.renews or not choice.variant.logic.derived:
         return None
+    if whole is None:
+        return replace(choice, variant=choice.state.task.variants[0], method=RefreshMethod.INITIAL)
     return replace(choice, variant=whole, method=RefreshMethod.FULL)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import DeclarationError
-from kilonova.model.channel import ChannelState
+from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.run import CostSample, RefreshMethod
 from kilonova.model.task import Task, Variant
+from kilonova.query.function_migration import derive_function_migration
 from kilonova.query.migration.migration import NoMigration
 from kilonova.query.view_migration import derive_variants
 from kilonova.query.view_tasks import change_of, known_of
@@ -43,6 +44,7 @@ def plan_migration(
     task: Task,
     versions: Sequence[TaskVersion],
     states: Mapping[str, ChannelState],
+    declared: Mapping[str, Channel],
     samples: Sequence[CostSample],
     obstacle: str | None,
 ) -> MigrationPlan | None:
@@ -52,6 +54,7 @@ def plan_migration(
         task: the task as declared.
         versions: its live logic versions, newest first.
         states: the channels, those included that are declared for the first time.
+        declared: the channels that it writes, as declared.
         samples: the costs of its last runs, newest first.
         obstacle: why its output cannot be migrated, whatever the change; None if it can.
 
@@ -74,7 +77,7 @@ def plan_migration(
     written = next((version for version in versions if version.started), None)
     if written is None:
         return None
-    found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states)
+    found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared)
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
     choice = _choice(replace(task, migrations=found), written, newest + 1, states, samples)
@@ -110,7 +113,8 @@ def with_declared_migration(task: Task, versions: Sequence[TaskVersion]) -> tupl
     newest, written = versions[0], next((version for version in versions if version.started), None)
     if task.view is not None or written is None or written is newest:
         return replace(task, migrations=newest.task.migrations), False
-    declared = task.migrations_from(written.logic)
+    derived = tuple(each for each in newest.task.migrations if each.logic.derived)
+    declared = task.migrations_from(written.logic) or derived
     before, after = ([(m.name, m.fingerprint, m.ports) for m in some] for some in (newest.task.migrations, declared))
     return replace(task, migrations=declared), before != after
 
@@ -118,17 +122,21 @@ def with_declared_migration(task: Task, versions: Sequence[TaskVersion]) -> tupl
 def _described(migrations: Sequence[Variant]) -> str:
     """Return what migrations do and read, as text for users."""
     read = dict.fromkeys(port.channel for variant in migrations for port in variant.ports)
-    what = (f"by {each.name}" if each.logic.language == "python" else each.logic.text for each in migrations)
+    what = (each.logic.text if each.logic.derived else f"by {each.name}" for each in migrations)
     return f"{', then '.join(what)}; reads {', '.join(read)}"
 
 
 def _variants(
-    task: Task, written: TaskVersion, states: Mapping[str, ChannelState]
+    task: Task, written: TaskVersion, states: Mapping[str, ChannelState], declared: Mapping[str, Channel]
 ) -> tuple[Variant, ...] | NoMigration:
     """Return the migrations from the logic version that has written the output: the declared one, or derived ones."""
-    if declared := task.migrations_from(written.logic):
-        return declared
+    if by_hand := task.migrations_from(written.logic):
+        return by_hand
     if task.view is None:
+        name = task.writes[0]
+        found = derive_function_migration(written.task, task, written.logic, states[name], declared[name], states)
+        if found is not None:
+            return found
         return NoMigration(reason=f"no migration from the logic version {written.logic} is declared")
     old, new = change_of(written.task), change_of(task)
     if old is None or new is None:

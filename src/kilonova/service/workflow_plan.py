@@ -596,10 +596,11 @@ def _task_change(
         detail = f"logic version {known.logic} → {logic}: {', '.join(changes)}"
         new = {name: ChannelState(channel=c.channel, points=(), blocks=()) for name, c in channels.items()}
         samples = cost_samples(tx, [task.name]).get(task.name, ())
+        own = {name: channels[name].channel for name in task.writes}
         obstacle = retyped or _obstacle(task, known.task, channels)
         if overruled and not task.migrations:
             obstacle = "what has changed is not known"
-        migration = plan_migration(task, versions, {**new, **states}, samples, obstacle)
+        migration = plan_migration(task, versions, {**new, **states}, own, samples, obstacle)
         if migration is not None:
             detail += f"; {migration.text}"
         detail = "; ".join((detail, *schedule_changes(known.task, task)))
@@ -607,14 +608,14 @@ def _task_change(
     task = replace(task, migrations=() if migration is None else migration.variants)
     read = [states[name].snapshot(states[name].latest_readable) for name in task.reads if name in states]
     blocks = [block for snapshot in read for block in snapshot.blocks]
-    own = migration if migration is not None and migration.variants else None
+    found = migration if migration is not None and migration.variants else None
     return TaskChange(
         task=task,
         action=action,
         logic=logic,
         detail=detail,
-        rows=sum(block.statistics.rows for block in blocks) if own is None else own.rows,
-        bytes=sum(block.statistics.bytes for block in blocks) if own is None else own.bytes,
+        rows=sum(block.statistics.rows for block in blocks) if found is None else found.rows,
+        bytes=sum(block.statistics.bytes for block in blocks) if found is None else found.bytes,
         downstream=tuple(other.name for other in workflow.downstream(task)),
         anew=True,
         overruled=overruled,
