@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from kilonova.query.expression import Op, Scalar, column
@@ -23,15 +24,18 @@ def describe_conditions(joint: Joint, conditions: tuple[Scalar, ...], shown: Map
         shown: the names by which columns are shown that are not shown by those of their channels.
     """
     rows = [joint.tree, *(lookup.rows for lookup in joint.lookups)]
-    every = {name: source for node in rows for scan in scans(node) for source, name in scan.columns}
-    named = {name: column(source) for name, source in {**every, **shown}.items()}
+    every = {name: (scan.channel, source) for node in rows for scan in scans(node) for source, name in scan.columns}
+    read = {name for each in conditions for name in each.columns if name in every and name not in shown}
+    often = Counter(every[name][1] for name in read)
+    plain = {name: source if often[source] < 2 else f"{channel}.{source}" for name, (channel, source) in every.items()}
+    named = {name: column(source) for name, source in {**plain, **shown}.items()}
     texts = []
     for each in conditions:
         found = next(
             ((lookup, is_met) for lookup in joint.lookups if (is_met := marked(each, lookup)) is not None), None
         )
         if found is None:
-            text = re.sub(r"`(\w+)`", r"\1", each.with_columns(named).sql)
+            text = re.sub(r"`([\w.]+)`", r"\1", each.with_columns(named).sql)
             texts.append(f"({text})" if each.bare.op is Op.OR and len(conditions) > 1 else text)
         else:
             lookup, is_met = found
