@@ -72,7 +72,7 @@ def ingest(project: Project, first: int, last: int) -> None:
     rows = spark.range(first, last).selectExpr(
         "concat('u', id) AS url",
         "concat('s', id % 7) AS site",
-        "(id * 37 % 100) / 100 AS q",
+        f"((id * 37 + {first} * 13) % 100) / 100 AS q",
         "CASE WHEN id % 11 > 0 THEN CAST(id % 9 AS int) END AS links",
     )
     project.ingest("pages", rows)

@@ -8,12 +8,20 @@ from pathlib import Path
 from examples.flights import feed as flights_feed
 from examples.flights.workflow import wf as flights
 from examples.news.__main__ import deduplicate
+from examples.restaurants.__main__ import evolve
+from examples.restaurants.workflow import CHANGES
 from kilonova.service.project import Project
 from kilonova.testing import count_differences, recompute
 
 
 def test_news_finds_just_the_articles_that_are_new(project: Project, tmp_path: Path) -> None:
     deduplicate(project, tmp_path)
+
+
+def test_restaurants_are_migrated_at_each_change_of_their_extraction(project: Project) -> None:
+    done = dict(evolve(project, pages=60))
+    assert list(done) == ["first", *CHANGES]
+    assert done["the confidence threshold is raised"].startswith("migration")
 
 
 def test_flights_by_day_equal_recomputation(project: Project, tmp_path: Path) -> None:

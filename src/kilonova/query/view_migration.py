@@ -25,7 +25,7 @@ from kilonova.query.tree import At, Filter, Item, Join, Kind, Node, Projection, 
 from kilonova.query.tree import channels as channels_of
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.view_tasks import ViewChange, cast_columns, input_name, known_of, port_name, relation_of, with_ports
-from kilonova.query.zset import with_weight
+from kilonova.query.zset import consolidate, with_weight
 
 MIGRATION = "migration"
 """Name of the derived migration of a relation's task; those that follow it are numbered."""
@@ -67,6 +67,8 @@ class ViewMigration:
             scale=run.scale,
         )
         adapted = adapt(OF_CHANGE, tree, known_of(channels), context)
+        if any(scan.weighed for scan in scans(adapted)) and WEIGHT[0] in names(adapted):
+            adapted = consolidate(adapted)  # weighted rows of one channel may cancel each other
         given = frozenset(names(tree))
         columns = after.only(tuple(column for column in after.names if column in given))
         wanted = columns.plus(*(control for control in (DELETED, SET, WEIGHT) if control[0] in given))

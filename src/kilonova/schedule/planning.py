@@ -114,7 +114,8 @@ def _migration(
     migrated = {**{name: channels[name].latest_readable for name in now}, **same}
     migrated |= {name: channels[name].latest_readable for name in state.task.writes}
     seen = limit_channels(channels, migrated)
-    costs = fit(state.samples, shape_of(state.task))
+    earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
+    costs = fit(earlier, shape_of(state.task))
     size = sum(seen[port.channel].size for variant in state.migrations for port in variant.ports)
     estimates = {
         RefreshMethod.MIGRATION: costs.seconds(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)),
