@@ -10,6 +10,8 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,32 @@ def test_a_line_of_json_may_have_either_name_and_null_is_no_lack(project: Projec
     assert project.ingest("articles", tmp_path / "b.jsonl", options=lenient).malformed == 1
 
 
+DEFAULTS: dict[str, Any] = {
+    "string": "it's \\ %",
+    "boolean": True,
+    "tinyint": -128,
+    "bigint": -(2**63),
+    "float": 0.5,
+    "double": float("-inf"),
+    "decimal(38,3)": Decimal("-12345678901234567890123456789012345.678"),
+    "date": date(1, 1, 1),
+    "timestamp_ntz": datetime(2026, 1, 2, 3, 4, 5, 6),
+    "array<int>": None,
+}
+
+
+def test_defaults_of_all_types_are_filled_in_all_ways(project: Project, tmp_path: Path) -> None:
+    named = {f"c{place}": (kind, value) for place, (kind, value) in enumerate(DEFAULTS.items())}
+    columns = ", ".join(["id bigint", *(f"{name} {kind}" for name, (kind, _) in named.items())])
+    news = kn.Workflow("news")
+    news.channel("articles", columns, defaults={name: value for name, (_, value) in named.items()})
+    project.apply(news)
+    for place, suffix in enumerate(FORMATS):
+        project.ingest("articles", write(tmp_path / f"a.{suffix}", [{"id": place}]))
+    project.ingest("articles", project.warehouse.spark.range(4, 5))
+    assert shown(project) == [(place, *DEFAULTS.values()) for place in range(5)]
+
+
 def test_columns_in_another_case_are_not_ignored(project: Project, tmp_path: Path) -> None:
     declare(project, on_new_column="ignore", **ALL)
     file = write(tmp_path / "a.jsonl", [{"id": 1, "title": "a", "Site": "s"}])
@@ -202,6 +230,32 @@ def test_a_new_column_is_added_to_the_channel(project: Project, suffix: str, tmp
     project.ingest("articles", write(tmp_path / f"c.{suffix}", [{"id": 3, "title": "c", "site": "s"}]))
     project.compact("articles")
     assert shown(project)[1:] == [(2, "b", "s", *values), (3, "c", "s", None, None)]
+
+
+@pytest.mark.parametrize("how", [{"key": "id"}, {"encoding": "changes"}, {"key": "id", "encoding": "changes"}], ids=str)
+def test_columns_are_added_in_each_encoding(project: Project, how: dict[str, Any]) -> None:
+    spark, strong = project.warehouse.spark, "encoding" in how
+    declare(project, on_new_column="add", **how)
+
+    def ingest(columns: str, *rows: tuple[Any, ...], **more: Any) -> None:
+        project.ingest("articles", spark.createDataFrame(list(rows), columns), **more)
+
+    ingest(COLUMNS, (1, "a", "s"), (2, "b", "s"))
+    project.run()
+    removal = [(1, "a", "s", None, -1)] if strong else []
+    weight, one = (", _weight bigint", (1,)) if strong else ("", ())
+    ingest(f"{COLUMNS}, n int{weight}", *removal, (1, "a", "s", 7, *one), (3, "c", "t", 8, *one))
+    assert shown(project) == [(1, "a", "s", 7), (2, "b", "s", None), (3, "c", "t", 8)]
+    removal = [(1, "a", "s", 7, -1)] if strong else []
+    ingest(f"{COLUMNS}, n int{weight}", *removal, (1, "a", "t", None, *one))
+    project.compact("articles")
+    project.run()
+    assert shown(project) == [(1, "a", "t", None), (2, "b", "s", None), (3, "c", "t", 8)]
+    assert shown(project, "per_site") == [("s", 1), ("t", 2)]
+    ingest(f"{COLUMNS}, m int", (5, "a", "t", 9), replace=True)
+    project.run()
+    assert shown(project) == [(5, "a", "t", None, 9)]
+    assert shown(project, "per_site") == [("t", 1)]
 
 
 def test_an_added_column_stays_until_it_was_declared_and_is_removed(project: Project, tmp_path: Path) -> None:

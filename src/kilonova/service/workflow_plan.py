@@ -287,7 +287,8 @@ def _retyped_views(
         new = change.channel
         if new.name in states and change.reshaped:
             before = column_types(states[new.name].channel)
-            retyped[new.name] = [name for name, kind in column_types(new).items() if before.get(name, kind) != kind]
+            if names := [name for name, kind in column_types(new).items() if before.get(name, kind) != kind]:
+                retyped[new.name] = names
     elsewhere = [known.task for known in registered.values() if known.workflow != workflow.name]
     left = {task.name: task for task in (*workflow.order(), *elsewhere) if task.view is not None}
     found: dict[str, str] = {}
