@@ -10,7 +10,7 @@ import pytest
 
 from kilonova.catalog import bindings, channel_store, registry
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.errors import NotFound
+from kilonova.errors import BrokenInvariant, NotFound
 from kilonova.model.binding import Binding
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.logic import Function
@@ -65,6 +65,36 @@ def test_versions_come_back_as_they_were_written(catalog: Catalog) -> None:
         channel_store.mark_changed(tx, [channel_store.channel_id(tx, "c")])
     with catalog.reading() as tx:
         assert channel_store.channel_state(tx, "c").version(1) == version
+
+
+def test_no_point_is_filled_with_a_version_that_precedes_an_earlier_one(catalog: Catalog) -> None:
+    with_channels(catalog, "c")
+
+    def fill(version: Version) -> None:
+        with catalog.writing() as tx:
+            _, points = begin(tx, "c")
+            channel_store.fill_point(tx, "c", points["c"], version)
+
+    def reflecting(point: int, logic: int) -> Version:
+        return Version.source("a", point).through("t", logic)
+
+    fill(reflecting(3, 0))
+    fill(reflecting(2, 1))  # neither precedes the other: the frontier holds both
+    for behind in (reflecting(2, 0), reflecting(1, 1)):
+        with pytest.raises(BrokenInvariant, match="the channel would go back") as raised:
+            fill(behind)
+        assert raised.value.channel == "c"
+    fill(reflecting(3, 1))
+    with pytest.raises(BrokenInvariant, match=r"from a›t 3\[1\] to a›t 3\[0\]"):
+        fill(reflecting(3, 0))
+
+
+def test_a_point_that_is_filled_after_a_later_one_does_not_go_back(catalog: Catalog) -> None:
+    with_channels(catalog, "c")
+    with catalog.writing() as tx:
+        numbers = [begin(tx, "c")[1]["c"] for _ in range(2)]
+        for number in reversed(numbers):
+            channel_store.fill_point(tx, "c", number, Version.source("c", number))
 
 
 def test_unknown_channels_are_named_with_a_proposal(catalog: Catalog) -> None:

@@ -31,6 +31,7 @@ finally:
         "--help",
         "status",
         "status --json",
+        "show orders --versions",
         "runs",
         "triggers",
         "files list orders",

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.model.version import END, START, Path, Reflection, Validity, Version
+from kilonova.model.version import END, START, Path, Reflection, Validity, Version, frontier
+from kilonova.model.version_vector import Ancestor, ancestors, component
 
 Expanded = dict[Path, set[tuple[tuple[int, ...], int]]]
 
@@ -195,42 +196,99 @@ class TestConsistency:
         assert Version().is_consistent(table_1)
 
 
-class TestFrontier:
-    def test_older_points_and_older_logic_are_behind(self) -> None:
-        frontier = Version.source("a", 3).through("t", 1)
-        assert not frontier.is_behind(frontier)
-        assert Version.source("a", 2).through("t", 1).is_behind(frontier)
-        assert Version.source("a", 3).through("t", 0).is_behind(frontier)
-        assert not Version.source("a", 4).through("t", 1).is_behind(frontier)
-        assert not Version.source("a", 3).through("t", 2).is_behind(frontier)
+class TestOrder:
+    def test_older_points_and_older_logic_precede(self) -> None:
+        reached = Version.source("a", 3).through("t", 1)
+        assert not reached.precedes(reached)
+        assert Version.source("a", 2).through("t", 1).precedes(reached)
+        assert Version.source("a", 3).through("t", 0).precedes(reached)
+        assert not Version.source("a", 4).through("t", 1).precedes(reached)
+        assert not Version.source("a", 3).through("t", 2).precedes(reached)
 
-    def test_logic_versions_are_compared_one_by_one(self) -> None:
-        frontier = Version.source("a", 3).through("t", 0).through("u", 1)
-        assert Version.source("a", 3).through("t", 1).through("u", 0).is_behind(frontier)
-        assert not Version.source("a", 3).through("t", 1).through("u", 1).is_behind(frontier)
+    def test_versions_of_which_each_is_newer_in_something_are_incomparable(self) -> None:
+        one = Version.source("a", 3).through("t", 0).through("u", 1)
+        other = Version.source("a", 3).through("t", 1).through("u", 0)
+        assert not one.precedes(other)
+        assert not other.precedes(one)
+        assert frontier([one, other]) == (one, other)
+        assert frontier([one, other, Version.source("a", 3).through("t", 1).through("u", 1)])[:-1] == ()
 
     @some
     @given(versions(), versions())
-    def test_what_is_not_behind_reaches_the_frontier_in_every_component(self, one: Version, frontier: Version) -> None:
-        mine, theirs = expanded(one), expanded(frontier)
-
-        def reaches(path: Path, value: Callable[[tuple[tuple[int, ...], int]], int]) -> bool:
-            return max(map(value, mine[path])) >= max(map(value, theirs[path]))
-
-        assert one.is_behind(frontier) == any(
-            not reaches(path, lambda seen: seen[1])
-            or any(not reaches(path, lambda seen, task=task: seen[0][task]) for task in range(len(path) - 1))
+    def test_a_version_precedes_another_if_nothing_is_newer_and_something_is_older(
+        self, one: Version, other: Version
+    ) -> None:
+        mine, theirs = expanded(one), expanded(other)
+        components = [
+            (max(map(value, mine[path])), max(map(value, theirs[path])))
             for path in mine.keys() & theirs.keys()
-        )
+            for value in (
+                lambda seen: seen[1],
+                *(lambda seen, task=task: seen[0][task] for task in range(len(path) - 1)),
+            )
+        ]
+        less, greater = (any(compare) for compare in ((a < b for a, b in components), (a > b for a, b in components)))
+        assert one.precedes(other) == (less and not greater)
 
-    def test_nothing_is_behind_the_empty_version(self) -> None:
-        assert not Version.source("a", 0).is_behind(Version())
-        assert not Version().is_behind(Version())
+    @some
+    @given(st.lists(versions(), max_size=6))
+    def test_the_frontier_holds_what_precedes_nothing(self, given: list[Version]) -> None:
+        same_paths = [each for each in given if dict(each.entries).keys() == dict(given[0].entries).keys()]
+        assert set(frontier(same_paths)) == {
+            each for each in same_paths if not any(each.precedes(other) for other in same_paths)
+        }
+
+    def test_nothing_precedes_the_empty_version(self) -> None:
+        assert not Version.source("a", 0).precedes(Version())
+        assert not Version().precedes(Version())
 
     @some
     @given(versions(), versions())
-    def test_what_is_added_never_falls_behind(self, one: Version, two: Version) -> None:
-        assert not one.joined(two).is_behind(one)
+    def test_what_is_added_never_goes_back(self, one: Version, two: Version) -> None:
+        assert one.joined(two).reaches(one)
+        assert not one.joined(two).precedes(one)
+
+
+class TestLogicEvolution:
+    """The examples of logic evolution, 2.3 and 2.5: vectors have the entries place URLs, crawled pages, extraction."""
+
+    @staticmethod
+    def extracted(crawl: int, logic: int) -> Version:
+        places, pages = Version.source("place_urls", 0), Version.source("crawled_pages", crawl)
+        return places.through("extracted", logic).joined(pages.through("extracted", logic))
+
+    @staticmethod
+    def vector(version: Version) -> list[int]:
+        names = ("place_urls", True), ("crawled_pages", True), ("extracted", False)
+        return [int(component(version, Ancestor(*name))) for name in names]
+
+    def test_figure_3(self) -> None:
+        """Non-incremental processing: each run emits a base; the user upgrades the task before the third."""
+        bases = [self.extracted(0, 0), self.extracted(1, 0), self.extracted(2, 1)]
+        assert list(map(self.vector, bases)) == [[0, 0, 0], [0, 1, 0], [0, 2, 1]]
+        assert bases[0].precedes(bases[1])
+        assert bases[1].precedes(bases[2])
+        assert frontier(bases) == (bases[2],)
+        assert [each.name for each in ancestors(bases)] == ["crawled_pages", "place_urls", "extracted"]
+
+    def test_figure_4(self) -> None:
+        """Incremental processing without migration: a delta of the old logic, and a base of the new logic."""
+        base = self.extracted(0, 0)
+        crawl = [Version.source("crawled_pages", point).through("extracted", 0) for point in (0, 1)]
+        after_delta = base.advanced(*crawl)
+        assert self.vector(after_delta) == [0, 1, 0]
+        assert base.precedes(after_delta)
+        upgraded = self.extracted(2, 1)
+        assert self.vector(upgraded) == [0, 2, 1]
+        assert frontier([base, after_delta, upgraded]) == (upgraded,)
+
+    def test_figure_5(self) -> None:
+        """With a migration: Δ([0, 1, 0] → [0, 1, 1]) comes between; more of the old logic would be incomparable."""
+        migrated = self.extracted(1, 1)
+        assert self.extracted(1, 0).precedes(migrated)
+        assert migrated.precedes(self.extracted(2, 1))
+        late = self.extracted(2, 0)
+        assert frontier([self.extracted(1, 0), migrated, late]) == (migrated, late)
 
 
 def test_a_version_reads_as_text() -> None:

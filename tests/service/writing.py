@@ -27,6 +27,7 @@ class Writing:
     schema: Schema = SCHEMA
     removals: int | None = 0
     empty: bool = False
+    version: Version | None = None
 
     @property
     def net_rows(self) -> int | None:
@@ -74,7 +75,7 @@ def wrote(
                     channel=channel,
                     point=point,
                     block=None if what.empty else replace(block, schema=what.schema, statistics=told),
-                    version=Version.source(channel, point),
+                    version=what.version or Version.source(channel, point),
                     task=task,
                     reason="because",
                     seconds=0.5,

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.read_cache import CachedChannel, ChannelFingerprint, NamedRows
-from kilonova.errors import Conflict, LeaseLost, NotFound, closest_name
+from kilonova.errors import BrokenInvariant, Conflict, LeaseLost, NotFound, closest_name
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, ChannelState, Point, PointState
 from kilonova.model.column_rules import STRICT
@@ -491,17 +491,27 @@ def fill_point(tx: Transaction, name: str, point: int, version: Version) -> None
 
     In a channel of several writers, each of which reports only its own contribution, the version of a point includes
     those of the points before it; later points that are already filled are updated accordingly.
+
+    Raises:
+        BrokenInvariant: the version precedes that of an earlier point (logic evolution, 4.1).
     """
     here, number = tables.point.c.channel_id == channel_id(tx, name), tables.point.c.number
+    filled = select(number, tables.point.c.version).where(here, tables.point.c.state == PointState.FILLED.value)
+    earlier = filled.where(number < point).order_by(number.desc())
+    row = tx.connection.execute(earlier.limit(1)).first()
+    before = Version() if row is None else codec.version_from_json(row.version)
+    if not version.reaches(before):  # otherwise it precedes no other: none of those is preceded by the one before it
+        for each in tx.connection.execute(earlier):
+            if version.precedes(reached := codec.version_from_json(each.version)):
+                problem = f"the channel would go back from {reached} to {version}"
+                raise BrokenInvariant(problem).with_context(channel=name, point=point)
     if channel(tx, name).several_writers:
-        filled = select(number, tables.point.c.version).where(here, tables.point.c.state == PointState.FILLED.value)
-        for row in tx.connection.execute(filled.where(number > point)).all():
-            later = codec.version_from_json(row.version).beside(version)
+        for each in tx.connection.execute(filled.where(number > point)).all():
+            later = codec.version_from_json(each.version).beside(version)
             tx.connection.execute(
-                update(tables.point).where(here, number == row.number).values(version=codec.version_to_json(later))
+                update(tables.point).where(here, number == each.number).values(version=codec.version_to_json(later))
             )
-        before = tx.connection.execute(filled.where(number < point).order_by(number.desc()).limit(1)).first()
-        version = version if before is None else codec.version_from_json(before.version).beside(version)
+        version = before.beside(version)
     tx.connection.execute(
         update(tables.point)
         .where(here, number == point)

@@ -90,9 +90,15 @@ def show(
     format: Annotated[Format, typer.Option(help="table, csv, json (lines) or parquet.")] = Format.TABLE,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Directory to write to.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of rows in a table; 0 for all.")] = 20,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="Show the version vectors of its points instead.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Show the rows of a channel, at any point that can still be read."""
+    if versions:
+        _show_versions(channel, limit, json or common.json)
+        return
     if json or common.json:
         format = Format.JSON
     if format is Format.PARQUET and output is None:
@@ -116,6 +122,20 @@ def show(
             render.out.print(
                 f"the first {limit} rows; --limit 0 shows all" if cut else f"{len(rows)} rows", style="dim"
             )
+
+
+def _show_versions(channel: str, limit: int, json: bool) -> None:
+    with reader() as opened:
+        found = opened.versions(channel, limit=limit or sys.maxsize)
+    if json:
+        render.as_json(found)
+        return
+    names = [each.name for each in found.ancestors]
+    rows = [
+        (each.point, render.moment(each.time), *each.components, ", ".join(each.blocks), "✓" if each.frontier else "")
+        for each in found.points
+    ]
+    render.table("", ("point", "time", *names, "blocks", "frontier"), rows)
 
 
 @commands.command()

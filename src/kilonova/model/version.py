@@ -15,6 +15,9 @@ provenance is *consistent* iff T⁺ < T⁻: then it reflects the newest snapshot
 
 where λ is the logic version of task t. Logic versions grow, `START < 0 < 1 < … < END` (logic evolution,
 sections 2.1 and 3.2).
+
+Versions are partially ordered by ≺. No point is filled with a version that precedes one of the channel's *frontier*,
+its maximal versions (logic evolution, 4.1). Two versions are incomparable if each is less in some component.
 """
 
 from __future__ import annotations
@@ -114,6 +117,18 @@ class Version:
         """Return the part of this version that a task contributed: the paths that end in it."""
         return Version(tuple((path, entry) for path, entry in self.entries if len(path) > 1 and path[-1] == task))
 
+    def points(self, source: str) -> tuple[tuple[int, int], ...]:
+        """Return the points of a source channel that are reflected, as ranges: the first and last point of each."""
+        entries = (entry for path, entry in self.entries if path[0] == source)
+        return tuple(
+            (each.first, each.last) for each in _entry(((), r.first, r.last) for entry in entries for r in entry)
+        )
+
+    def logics(self, task: str) -> tuple[int, ...]:
+        """Return the logic versions of a task through which points are reflected, in order."""
+        places = ((path.index(task, 1) - 1, entry) for path, entry in self.entries if task in path[1:])
+        return tuple(sorted({each.logic[place] for place, entry in places for each in entry}))
+
     def beside(self, other: Version) -> Version:
         """Return the version of a channel that reflects the output of two writers: per path, the more advanced entry.
 
@@ -176,25 +191,51 @@ class Version:
         one_logic = all(len({reflection.logic for reflection in entry}) == 1 for _, entry in self.entries if entry)
         return one_logic and not self.validity(of).empty
 
-    def is_behind(self, frontier: Version) -> bool:
-        """Return whether publishing this version after `frontier` would go back (logic evolution, 4.1).
+    def reaches(self, other: Version) -> bool:
+        """Return whether no component of this version is less than that of another.
 
-        The newest point and the newest logic version of each task on a path are compared one by one, on the paths that
-        both versions have. That is a partial order, and a version that does not reach `frontier` in it is behind. This
-        is stricter than the paper, which allows going back in one component and forward in another.
+        The components are, for each path that both versions have, the newest source point and the newest logic version
+        of each task on the path.
         """
         mine = dict(self.entries)
-        return any(
+        return not any(
             newest < reached
-            for path, entry in frontier.entries
+            for path, entry in other.entries
             if mine.get(path) and entry
             for newest, reached in zip(_newest(mine[path]), _newest(entry), strict=True)
         )
+
+    def precedes(self, other: Version) -> bool:
+        """Return whether this version ≺ another: no component is greater, and one is less (logic evolution, 2.4).
+
+        >>> first, second = Version.source("a", 1).through("t", 0), Version.source("a", 2).through("t", 0)
+        >>> first.precedes(second), second.precedes(first), first.precedes(first)
+        (True, False, False)
+        >>> upgraded = Version.source("a", 1).through("t", 1)
+        >>> upgraded.precedes(second) or second.precedes(upgraded)
+        False
+        """
+        return other.reaches(self) and not self.reaches(other)
 
     def __str__(self) -> str:
         return "; ".join(
             f"{'›'.join(path)} " + " ".join(_shown(reflection) for reflection in entry) for path, entry in self.entries
         )
+
+
+def frontier(versions: Iterable[Version]) -> tuple[Version, ...]:
+    r"""Return the maximal versions among some: those that precede no other (logic evolution, 4.1).
+
+    >>> points = (Version.source("a", point).through("t", logic) for point, logic in ((1, 0), (2, 0), (1, 1)))
+    >>> print(*frontier(points), sep="\n")
+    a›t 2[0]
+    a›t 1[1]
+    """
+    found: list[Version] = []
+    for each in dict.fromkeys(versions):
+        if not any(each.precedes(other) for other in found):
+            found = [*(other for other in found if not other.precedes(each)), each]
+    return tuple(found)
 
 
 def _newest(entry: Entry) -> tuple[int, ...]:
@@ -203,10 +244,14 @@ def _newest(entry: Entry) -> tuple[int, ...]:
     return (max(reflection.last for reflection in entry), *map(max, logics))
 
 
+def describe_logic(number: int) -> str:
+    """Return the number of a logic version as text, `s` and `e` for the extremes."""
+    return {START: "s", END: "e"}.get(number, str(number))
+
+
 def _shown(reflection: Reflection) -> str:
     points = str(reflection.first)
     if reflection.last != reflection.first:
         points += f"–{reflection.last}"
-    names = {START: "s", END: "e"}
-    logic = ",".join(names.get(number, str(number)) for number in reflection.logic)
+    logic = ",".join(map(describe_logic, reflection.logic))
     return f"{points}[{logic}]" if logic else points

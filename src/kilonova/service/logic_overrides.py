@@ -14,7 +14,6 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.schema import KEPT, quoted
 from kilonova.model.task import Task
 from kilonova.query.properties import types
-from kilonova.query.syntax import selected_names
 from kilonova.query.view_tasks import change_of, known_of
 
 
@@ -102,6 +101,8 @@ def _column_difference(task: Task, channels: Mapping[str, Channel], states: Mapp
     if change is not None:
         after = types(change.tree, known_of({name: channels[name] for name in task.reads}))
     else:
+        from kilonova.query.syntax import selected_names
+
         variant = task.variants[0]
         text = variant.logic.text.format(**{port.name: quoted(port.channel) for port in variant.ports})
         after = dict.fromkeys(selected_names(text) or before)

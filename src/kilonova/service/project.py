@@ -74,6 +74,7 @@ class Project:
         self.compact, self.fsck = self.maintenance.compact, self.maintenance.fsck
         self.collect_garbage = self.maintenance.collect_garbage
         self.status, self.due, self.explain = self.reader.status, self.reader.due, self.reader.explain
+        self.versions = self.reader.versions
         self.runs, self.run_detail, self.events = self.reader.runs, self.reader.run_detail, self.reader.events
         self.fire, self.pause, self.resume = self.operator.fire, self.operator.pause, self.operator.resume
         self.cancel, self.retry_run = self.operator.cancel, self.operator.retry_run

@@ -35,6 +35,7 @@ from kilonova.model.watched_file import FileState
 from kilonova.schedule.compaction import DeltaStack
 from kilonova.schedule.due import PlannerInput, due_version
 from kilonova.service import size_history, snapshot_plan
+from kilonova.service.channel_versions import ChannelVersions, channel_versions
 from kilonova.service.reports import (
     ChannelAccess,
     ChannelHistory,
@@ -199,6 +200,20 @@ class ProjectReader:
                 points=point_history.point_records(tx, channel, before, limit),
                 first=point_history.first_retained(tx, channel),
             )
+
+    def versions(self, channel: str, before: int | None = None, limit: int = 100) -> ChannelVersions:
+        """Return the version vectors of a channel's points, newest first (logic evolution, section 2).
+
+        Args:
+            channel: the channel.
+            before: only points before this number; None for all.
+            limit: the maximum number of points.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            return channel_versions(tx, channel, before, limit)
 
     def readers(self, channel: str) -> tuple[Lag, ...]:
         """Return the lags of the live logic versions that read a channel and do not write it, by task.

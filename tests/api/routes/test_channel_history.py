@@ -24,6 +24,21 @@ def test_points_come_newest_first_with_their_blocks(client: TestClient, shop: Pr
     ]  # fmt: skip
 
 
+def test_points_have_version_vectors(client: TestClient, shop: Project) -> None:
+    for base in (False, True):
+        ingested(shop.catalog, "clicks", base=base)
+    found = client.get("/api/v1/channels/clicks/versions").json()
+    assert found["ancestors"] == [{"name": "clicks", "is_source": True}]
+    assert [
+        {name: point[name] for name in ("point", "components", "blocks", "frontier")} for point in found["points"]
+    ] == [
+        {"point": 2, "components": ["2"], "blocks": ["B2"], "frontier": True},
+        {"point": 1, "components": ["1"], "blocks": ["Δ0→1"], "frontier": False},
+    ]
+    (older,) = client.get("/api/v1/channels/clicks/versions?before=2&limit=5").json()["points"]
+    assert older["point"] == 1
+
+
 def test_a_channel_reports_its_sizes_schemas_readers_and_blocks(client: TestClient, shop: Project) -> None:
     for base in (True, False):
         ingested(shop.catalog, "clicks", base=base)
@@ -46,7 +61,7 @@ def test_a_channel_reports_its_sizes_schemas_readers_and_blocks(client: TestClie
     assert client.get("/api/v1/channels/clicks/snapshot-plan?at=3").status_code == 404
 
 
-@pytest.mark.parametrize("what", ["points", "sizes", "schemas", "readers", "snapshot-plan"])
+@pytest.mark.parametrize("what", ["points", "versions", "sizes", "schemas", "readers", "snapshot-plan"])
 def test_a_missing_channel_is_reported_as_not_found(client: TestClient, what: str) -> None:
     answer = client.get(f"/api/v1/channels/click/{what}")
     assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean clicks?")

@@ -14,6 +14,7 @@ from kilonova.catalog import channel_store, firings, registry, runs, servers
 from kilonova.catalog.database import Catalog
 from kilonova.model.run import RunInput, RunKind
 from kilonova.model.schema import Schema
+from kilonova.model.version import Version
 from kilonova.service.project import open_project
 from kilonova.warehouse.storage import Storage
 from tests.catalog.building import LEASE, an_output, claim_batches
@@ -54,6 +55,11 @@ def history(catalog: Catalog) -> dict[str, int]:
     declare(catalog, "shaped", schema=None)
     for columns in (("a", "bigint"),), (("a", "string"), ("b", "bigint")), (("b", "bigint"),):
         wrote(catalog, {"shaped": Writing(schema=Schema.of(*columns))})
+    declare(catalog, "extracted")
+    for crawl, logic in ((1, 0), (2, 0), (3, 1)):
+        places, pages = Version.source("places", 1), Version.source("pages", crawl)
+        version = places.joined(pages).through("extracted", logic)
+        wrote(catalog, {"extracted": Writing(base=crawl != 2, version=version)})
     wrote(catalog, {"sold": SOLD})
     with catalog.writing() as tx:
         news = channel_store.channel(tx, "news")
@@ -133,6 +139,18 @@ def test_a_schema_shows_added_columns_and_column_rules(page: Page) -> None:
     expect(schema).to_contain_text("An ingest adds new columns of ingested rows; reads the column headline as title.")
     page.goto("/events?kind=columns-added")
     expect(page.locator("#list")).to_contain_text("news: new column language string")
+
+
+def test_a_channel_shows_the_version_vectors_of_its_points(page: Page, particular: tuple[Site, dict[str, int]]) -> None:
+    page.goto("/channels/extracted")
+    versions = page.locator("#versions")
+    versions.get_by_text("Version vectors").click()
+    expect(versions.locator("th")).to_have_text(["Point", "When", "pages", "places", "extracted", "Blocks", "Frontier"])
+    rows = versions.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    for place, cells in enumerate((["3", "1", "1", "B3", "✓"], ["2", "1", "0", "Δ1→2", ""], ["1", "1", "0", "B1", ""])):
+        for shown, expected in zip((2, 3, 4, 5, 6), cells, strict=True):
+            expect(rows.nth(place).locator("td").nth(shown)).to_have_text(expected)
 
 
 def test_a_run_shows_the_blocks_that_it_read_and_unchanged_outputs(

@@ -11,6 +11,7 @@ from kilonova.api.response_models import EncodingText, ResponseModel, Text, attr
 from kilonova.api.routes.context import READ, Before, CurrentProject, Limit, Paged
 from kilonova.catalog.read_models.point_history import BlockRecord, PointRecord
 from kilonova.catalog.read_models.schema_history import SchemaRecord
+from kilonova.service.channel_versions import ChannelVersions
 from kilonova.service.reports import Lag
 from kilonova.service.size_history import SizePoint
 from kilonova.service.snapshot_plan import SnapshotPlan
@@ -46,6 +47,12 @@ def points(project: CurrentProject, name: str, paging: Paged, before: Before = N
     """List the points of a channel, newest first, with the blocks that lead to each, live or not."""
     found = project.reader.channel_history(name, before, paging.more).points
     return paging.page(found, "before", lambda last: last.number)
+
+
+@router.get("/channels/{name}/versions", dependencies=READ)
+def versions(project: CurrentProject, name: str, limit: Limit = 100, before: Before = None) -> ChannelVersions:
+    """Return the version vectors of a channel's points, newest first, with a component for each ancestor."""
+    return project.reader.versions(name, before, limit)
 
 
 @router.get("/channels/{name}/sizes", dependencies=READ)

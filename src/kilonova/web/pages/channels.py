@@ -100,6 +100,7 @@ def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
         step=_POINTS,
         policy=_chosen(page.project.reader.policy(name)),
         timeline=timeline(chain.points, readers),
+        versions=page.project.reader.versions(name, before, _POINTS),
         assembly=assembly,
         unreadable=unreadable,
         readable=state.readable_points[: -_NAMED - 1 : -1],

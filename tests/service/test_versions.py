@@ -1,0 +1,68 @@
+"""Version vectors of a channel's points, over the example of logic evolution, 2.5 (Figure 4)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import functions as F
+
+import kilonova as kn
+from kilonova.cli.main import main
+from kilonova.service.project import Project
+
+PAGES = "url string, confidence double"
+
+
+def extraction(least: float) -> kn.Workflow:
+    """The task that joins, extracts and filters by confidence, with a variant for new pages."""
+    workflow = kn.Workflow("restaurants")
+    workflow.channel("place_urls", "url string", key="url")
+    workflow.channel("crawled_pages", PAGES, key="url")
+
+    @workflow.task(schema=PAGES, key="url")
+    def extracted(place_urls: kn.All, crawled_pages: kn.All) -> kn.Base:
+        return crawled_pages.join(place_urls, "url").where(F.col("confidence") >= least)
+
+    @extracted.variant
+    def of_new_pages(place_urls: kn.All, crawled_pages: kn.New) -> kn.Delta:
+        return crawled_pages.join(place_urls, "url").where(F.col("_deleted") | (F.col("confidence") >= least))
+
+    return workflow
+
+
+def test_figure_4_has_the_version_vectors_of_the_paper(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    def crawl(*pages: tuple[str, float]) -> None:
+        project.ingest("crawled_pages", project.warehouse.spark.createDataFrame(pages, PAGES))
+
+    project.apply(extraction(0.8))
+    project.ingest("place_urls", project.warehouse.spark.createDataFrame([("a",), ("b",)], "url string"))
+    crawl(("a", 0.9), ("b", 0.85))
+    project.run()
+    crawl(("b", 0.95))
+    project.run()
+    project.apply(extraction(0.93))
+    crawl(("a", 0.91))
+    project.run()
+
+    found = project.versions("extracted")
+    assert [each.name for each in found.ancestors] == ["crawled_pages", "place_urls", "extracted"]
+    assert [(each.point, each.components, each.frontier) for each in found.points] == [
+        (3, ("3", "1", "1"), True),
+        (2, ("2", "1", "0"), False),
+        (1, ("1", "1", "0"), False),
+    ]
+    assert [each.blocks[0][0] for each in found.points] == ["B", "Δ", "B"]
+    assert [each.point for each in project.versions("extracted", before=3, limit=1).points] == [2]
+    assert {tuple(row) for row in project.read("extracted").collect()} == {("b", 0.95)}
+
+    directory = str(project.directory)
+    with pytest.raises(SystemExit):
+        main(["-C", directory, "show", "extracted", "--versions"])
+    first, _, *lines = capsys.readouterr().out.splitlines()
+    assert first.split() == ["point", "time", "crawled_pages", "place_urls", "extracted", "blocks", "frontier"]
+    assert [line.split()[3:6] for line in lines if line.strip()] == [["3", "1", "1"], ["2", "1", "0"], ["1", "1", "0"]]
+    with pytest.raises(SystemExit):
+        main(["-C", directory, "show", "crawled_pages", "--versions", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert [each["components"] for each in shown["points"]] == [["3"], ["2"], ["1"]]
