@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kilonova.errors import KilonovaError
 from kilonova.model.encoding import Changes, Columns
 from kilonova.query.join_ordering import without_hints
 from kilonova.query.materialization import plan_materializations
@@ -16,6 +17,7 @@ from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import Known
 from kilonova.query.rendering import render
+from kilonova.query.syntax import UnsupportedSql
 from kilonova.query.tree import WEIGHT, Node, names, scans
 from tests.query.edits import Editor
 from tests.query.generator import Generator
@@ -94,11 +96,12 @@ class QueryPair:
         old: its query before the change.
         new: its query after it.
         known: the channels.
+        key: the key that the user declares.
     """
 
-    def __init__(self, name: str, old: str, new: str, known: Known) -> None:
-        self._was = {item.channel: item for item in plan_materializations(name, parse_query(old, known), known)}
-        self._now = plan_materializations(name, parse_query(new, known), known)
+    def __init__(self, name: str, old: str, new: str, known: Known, key: tuple[str, ...] = ()) -> None:
+        self._was = {item.channel: item for item in plan_materializations(name, parse_query(old, known), known, key)}
+        self._now = plan_materializations(name, parse_query(new, known), known, key)
         self.others = tuple(item.channel for item in self._now if item.channel not in self._was)
         self.migrations: dict[str, Migration | NoMigration] = {}
         every = dict(known)
@@ -176,12 +179,38 @@ TYPING_ERRORS = ("Binder Error", "Conversion Error", "No function")
 """Errors of DuckDB for queries that are no SQL."""
 
 
-def random_pair(seed: int) -> tuple[str, str, tuple[str, ...]]:
-    """An old query, the new one, and the kinds of edits between them."""
-    old = Generator(seed).query(depth=random.Random(seed).choice([0, 1, 1, 2]))
+KEYED = [
+    "select q1.k as c1, q1.a as c2, q1.v as c3 from t as q1 where q1.v > 0.5",
+    "select q1.k as c1, q2.x as c2 from t as q1 left join u as q2 on q1.a = q2.k",
+    "select q1.k as c1, q1.s as c2, q2.b as c3 from t as q1 join u as q2 on q1.a = q2.k where q2.x > 1 and q1.a < 3",
+    "select q1.k as c1, max(q2.b) as c2, count(*) as c3 from t as q1 join u as q2 on q1.k = q2.x group by q1.k",
+    "select q1.k as c1, sum(q2.b) as c2 from t as q1 left join u as q2 on q1.k = q2.x where q1.a > 0 group by q1.k",
+    "select q1.k as c1, rank() over (partition by q1.a order by q1.k) as c2, q1.a as c3 from t as q1 where q1.a > 0",
+    "select q1.k as c1, count(*) as c2 from t as q1 where q1.a in (select b from r where d > 0.5) group by q1.k",
+    "select q1.k as c1, q1.a + 1 as c2 from t as q1 where exists (select 1 from u where u.x = q1.a and u.b > 1)",
+    "select q1.k as c1, min(q1.v) as c2, sum(q1.a) as c3, avg(q1.a) as c4 from t as q1 where q1.v < 1.5 group by q1.k",
+]
+"""Queries of which the first column is a key."""
+
+
+def random_pair(seed: int) -> tuple[QueryPair, str, tuple[str, ...]]:
+    """A random change of a query, its text, and the kinds of edits in it.
+
+    Raises:
+        KilonovaError: an edit has made it no query.
+        UnsupportedSql: or one that is only recomputed.
+    """
+    draw = random.Random(seed)
     editor = Editor(seed)
-    new, kinds = editor.edited(old, editor.draw.choice([1, 1, 1, 2, 3]))
-    return old, new, kinds
+    key = ("c1",) if draw.random() < 0.25 else ()
+    old = draw.choice(KEYED) if key else Generator(seed).query(depth=draw.choice([0, 1, 1, 2]))
+    new, kinds = editor.edited(old, draw.choice([1, 1, 1, 2, 3]))
+    try:
+        return QueryPair("v", old, new, KNOWN, key), f"{old}\n{new}", kinds
+    except (UnsupportedSql, KilonovaError):
+        raise
+    except Exception as error:
+        raise AssertionError(f"{old}\n{new}") from error
 
 
 if __name__ == "__main__":
@@ -189,17 +218,14 @@ if __name__ == "__main__":
     import time
     import traceback
 
-    from kilonova.errors import KilonovaError
-    from kilonova.query.syntax import UnsupportedSql
-
     first, count = int(sys.argv[1]), int(sys.argv[2])
     outcomes: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     began = time.monotonic()
     for seed in range(first, first + count):
-        old, new, kinds = random_pair(seed)
+        text, kinds = "", ()
         try:
-            pair = QueryPair("v", old, new, KNOWN)
+            pair, text, kinds = random_pair(seed)
             pair.check(worlds(seed))
         except (UnsupportedSql, KilonovaError):
             outcomes["beyond"] += 1
@@ -211,9 +237,7 @@ if __name__ == "__main__":
                     print(seed, str(error)[:300])
                 continue
             outcomes["wrong"] += 1
-            print(
-                f"seed {seed}: {kinds}\n   {old}\n   {new}\n   {type(error).__name__}: {str(error)[:600]}", flush=True
-            )
+            print(f"seed {seed}: {kinds}\n{text}\n   {type(error).__name__}: {str(error)[:600]}", flush=True)
             if "-v" in sys.argv:
                 traceback.print_exc()
             continue
@@ -222,7 +246,7 @@ if __name__ == "__main__":
                 outcomes["none"] += 1
                 reasons[each.reason] += 1
                 if "-r" in sys.argv:
-                    print(f"{each.reason}\n   {old}\n   {new}")
+                    print(f"{each.reason}\n{text}")
             else:
                 outcomes["then" if each.then is not None else type(each.encoding).__name__] += 1
         if not pair.migrations:
