@@ -108,7 +108,16 @@ def test_a_changed_definition_is_noticed_and_recomputed(shop: Command, tmp_path:
 
 def test_a_comment_is_no_change(shop: Command, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(WORKFLOW.replace("    return", "    # all but the nameless\n    return"))
-    shop("plan", "shop.py", "--check")
+    assert "nothing changes; known: same logic, written differently." in shop("plan", "shop.py", "--check").stdout
+
+
+def test_the_user_says_which_logic_is_the_same_and_which_is_new(shop: Command, tmp_path: Path) -> None:
+    assert "a new version, as requested" in shop("plan", "shop.py", "--new-version", "known", "--check", code=3).stdout
+    (tmp_path / "shop.py").write_text(WORKFLOW.replace("IS NOT NULL", "= 'ben'"))
+    applied = json.loads(shop("apply", "shop.py", "--same-logic", "known", "--json").stdout)
+    assert [(task["logic"], task["overruled"]) for task in applied[0]["tasks"]] == [(0, "same logic, as requested")]
+    assert "nothing changes" in shop("plan", "shop.py", "--check").stdout
+    assert "declares no such task" in shop("apply", "shop.py", "--same-logic", "knwon", code=1).stderr
 
 
 def test_run_says_when_there_is_nothing_to_do(shop: Command) -> None:

@@ -203,7 +203,6 @@ class Registration:
             KilonovaError: any error that `apply` raises; nothing has changed.
         """
         declared = self.declared(workflows)
-        declared = self.declared(workflows)
         overrides = _overrides(declared, same_logic, new_version)
         plans, notes = self._rehearse(declared, overrides)
         seen = self._verify_all(plans)

@@ -15,11 +15,13 @@ def admin(client: TestClient, shop: Project) -> TestClient:
 
 def test_a_workflow_is_sent_to_a_worker(admin: TestClient, prompt: Prompt) -> None:
     assert admin.post(
-        "/api/v1/workflows?format=zip&path=a.py&path=b&dry_run=true&defer=02:00", content=b"PK"
+        "/api/v1/workflows?format=zip&path=a.py&path=b&dry_run=true&defer=02:00&same_logic=one&new_version=two",
+        content=b"PK",
     ).json() == [PLAN]
     [(what, arguments)] = prompt.asked
     assert what == "apply"
     assert arguments | {"format": "zip", "paths": ["a.py", "b"], "dry_run": True, "defer": "02:00"} == arguments
+    assert (arguments["same_logic"], arguments["new_version"]) == (["one"], ["two"])
 
 
 def test_a_workflow_can_be_sent_without_waiting(admin: TestClient) -> None:
