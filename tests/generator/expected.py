@@ -13,6 +13,7 @@ from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, 
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import RESERVED, Schema
 from kilonova.model.task import Mode, Port, Production
+from kilonova.model.widening import is_wider
 from kilonova.service.reports import RunsReport
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record, ReferenceChannel, Written
@@ -161,7 +162,8 @@ class Expected:
             if channel.name in written and not channel.several:
                 continue
             types = dict(old.columns)
-            if old.encoding != channel.encoding or any(types.get(n, t) != t for n, t in channel.columns):
+            retyped = [(n, t) for n, t in channel.columns if types.get(n, t) != t]
+            if old.encoding != channel.encoding or not all(is_wider(kind, types[name]) for name, kind in retyped):
                 raise DeclarationError("the source has rows", channel=channel.name)
         altered = {c.name for c in spec.channels if self.specs.get(c.name, c) != c and not c.several}
         for channel in spec.channels:

@@ -204,16 +204,21 @@ class Proposer:
         return Apply(left)
 
     def _change_columns(self) -> None:
-        """Take the column `w` from a channel, or add it, again perhaps and with another type where nobody reads it."""
+        """Take the column `w` from a channel, widen it, or add it, again perhaps.
+
+        It has another type than at first only where nobody reads it.
+        """
         some = [channel for channel in self.spec.channels if channel.kind in ROWS and not channel.several]
         if not some:
             return
         channel = self.random.choice(some)
         columns = tuple(column for column in channel.columns if column[0] != "w")
+        touched = {name for task in self.spec.tasks for name in (*task.reads, *task.writes)}
         if columns == channel.columns:
-            touched = {name for task in self.spec.tasks for name in (*task.reads, *task.writes)}
-            types = ("string",) if channel.name in touched else ("string", "bigint")
+            types = ("string",) if channel.name in touched else ("string", "int", "bigint")
             columns = (*columns, ("w", self.random.choice(types)))
+        elif ("w", "int") in channel.columns and channel.name not in touched and self.random.random() < 0.7:
+            columns = tuple((name, "bigint" if name == "w" else kind) for name, kind in channel.columns)
         changed = replace(channel, columns=columns)
         self.spec = replace(self.spec, channels=tuple(changed if c == channel else c for c in self.spec.channels))
 
