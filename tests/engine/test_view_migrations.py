@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import kilonova as kn
+from kilonova.errors import QueryError
+from kilonova.query.view_migration import ViewMigration
 from kilonova.service.project import Project
 
 PAGES = "url string, site string, q double, links int"
@@ -111,3 +113,23 @@ def test_the_output_is_migrated(project: Project, change: str, keyed: bool) -> N
         )
     )
     assert bag(project, "result") == expected
+
+
+def test_a_migration_that_fails_is_replaced_by_a_full_refresh(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.apply(web("SELECT url, q, links FROM pages", key="url"))
+    ingest(project, 0, 20)
+    project.run()
+    project.apply(web("SELECT url, links + 1 AS links, site FROM pages", key="url"))
+
+    def failing(*_: Any) -> None:
+        raise QueryError("no such thing", hint="")
+
+    monkeypatch.setattr(ViewMigration, "compile", failing)
+    project.run()
+    pages = project.read("pages").selectExpr("url", "links + 1 AS links", "site")
+    assert project.read("result").columns == pages.columns
+    assert bag(project, "result") == Counter(map(tuple, pages.collect()))
+    (made,) = project.runs(1)[0].made
+    assert "the migration failed: no such thing" in made.reason

@@ -16,7 +16,7 @@ from kilonova.model.run import RunState
 def copy_state(origin: Transaction, copy: Transaction) -> int:
     """Copy the definitions and the state of all channels and tasks into an empty catalog.
 
-    Points that runs in progress have reserved count as cancelled there. No trigger is active.
+    Points that runs in progress have reserved count as cancelled there.
 
     Args:
         origin: a transaction of the catalog that is copied.
@@ -46,7 +46,7 @@ def copy_state(origin: Transaction, copy: Transaction) -> int:
     _insert(copy, block, _rows(origin, block, *live))
     there = select(block.c.id).where(*live)
     _insert(copy, tables.placement, _rows(origin, tables.placement, tables.placement.c.block_id.in_(there)))
-    for table in (tables.cursor, tables.binding):
+    for table in (tables.cursor, tables.binding, tables.trigger):
         _insert(copy, table, _rows(origin, table))
     newest = origin.connection.execute(select(func.max(block.c.id))).scalar() or 0
     return int(newest)

@@ -200,6 +200,7 @@ def _show_preview(found: Preview, *, verify: bool) -> None:
     show_plans(found.plans, json=False)
     if not found.channels:
         render.out.print("No rows change.")
+        return
     render.table(
         "",
         ("channel", "rows before", "after", "added", "removed", "columns"),

@@ -457,6 +457,8 @@ class _Execution:
         relation = compiled.relation
         if not choice.variant.logic.derived:
             channel = self._channels[name].channel
+            if channel.adopts and choice.method.renews and choice.state.previous is not None:
+                channel = replace(channel, schema=None)  # those of the earlier logic version do not matter
         elif (channel := self._channels[name].current).schema is not None:
             if relation is None:
                 return channel.schema

@@ -190,6 +190,9 @@ def definition_changes(old: Task, new: Task, altered: set[str]) -> list[str]:
     if old.writes != new.writes:
         found.append("it writes other channels")
     found += [f"the declaration of the channel {name} has changed" for name in new.writes if name in altered]
+    if old.view is not None and new.view is not None:
+        queries = ({variant.fingerprint for variant in task.variants} for task in (old, new))
+        return found if len(set(map(frozenset, queries))) == 1 else [*found, "its query changed"]
     before = {variant.name: variant for variant in old.variants}
     for variant in new.variants:
         earlier = before.pop(variant.name, None)
