@@ -221,7 +221,8 @@ def _show_preview(found: Preview, *, verify: bool) -> None:
         if each.examples:
             names = tuple(each.examples[0][1])
             rows = [(sign, *row.values()) for sign, row in each.examples]
-            render.table(f"Some rows of {each.channel}", ("", *names), rows)
+            render.out.print(f"\nSome rows of {each.channel}:")
+            render.table("", ("", *names), rows)
     for name, count in found.wrong:
         render.out.print(
             f"Wrong: the migrated rows of {name} differ from recomputed ones in {render.number(count)} rows."
