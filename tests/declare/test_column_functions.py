@@ -1,4 +1,4 @@
-"""Column functions: which tasks may have them, and when the parts of a task's function count as changed."""
+"""Column functions and conditions: which tasks may have them, and when parts of a function count as changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import kilonova as kn
-from kilonova.errors import DeclarationError
+from kilonova.errors import DeclarationError, QueryError
 from kilonova.model.composed_function import ComposedFunction
 
 
@@ -65,10 +65,14 @@ def test_parts_are_compared_by_meaning() -> None:
         ({"function": "length(text)"}, "not a function whose parameters are known"),
         ({"encoding": kn.increment("size")}, "needs an encoding whose deltas are rows by key"),
         ({"schema": None, "key": None, "writes": ("a", "b")}, "for tasks that write one channel"),
+        ({"where": "size >"}, "the condition cannot be parsed"),
+        ({"where": "size > avg(size)"}, "a condition on a row cannot contain"),
+        ({"where": "size > rand()"}, "is not deterministic"),
+        ({"where": "size > 1", "encoding": "columns"}, "an encoding whose deltas are whole rows"),
     ],
 )
 def test_wrong_declarations_are_refused(how: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DeclarationError, match=problem):
+    with pytest.raises((DeclarationError, QueryError), match=problem):
         facts(**how)
 
 

@@ -1,4 +1,4 @@
-"""Python tasks whose column functions change: only these columns are computed again."""
+"""Python tasks whose column functions or conditions change: only these columns and rows are computed again."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ WAYS = {
     "changes_of_upsert": ("docs", kn.Changes, kn.Delta, "changes"),
     "all_of_upsert": ("docs", kn.All, kn.Base, None),
     "new_of_changes": ("facts", kn.New, kn.Delta, "changes"),
-    "new_of_append": ("log", kn.New, kn.Delta, "columns"),
+    "new_of_append": ("log", kn.New, kn.Delta, "upsert"),
     "inserts_of_append": ("log", kn.Inserts, kn.Delta, "changes"),
 }
 """Tasks of the property: what they read and how, their production, and the encoding of their output."""
@@ -180,39 +180,48 @@ def named(name: str, mode: Any, production: Any) -> Callable[[Any], Any]:
     return task
 
 
-def in_all_ways(columns: Mapping[str, Callable[..., Any]]) -> kn.Workflow:
+def in_all_ways(columns: Mapping[str, Callable[..., Any]], conditions: list[str]) -> kn.Workflow:
     wf = kn.Workflow("ways")
     wf.channel("docs", PAGES, key="url")
     wf.channel("facts", PAGES, key="url", encoding="changes")
     wf.channel("log", PAGES)
     schema = f"{SCHEMAS[len(columns) + 1]}, host string"
-    for name, (channel, mode, production, encoding) in WAYS.items():
-        declare = wf.task(reads={"rows": channel}, schema=schema, key="url", encoding=encoding, columns=columns)
-        declare(named(name, mode, production))
+    for (name, (channel, mode, production, encoding)), where in zip(WAYS.items(), conditions, strict=True):
+        how = {"reads": {"rows": channel}, "schema": schema, "key": "url", "encoding": encoding, "columns": columns}
+        wf.task(where=where or None, **how)(named(name, mode, production))
     return wf
 
 
+CONDITIONS: dict[str, Callable[[str, int | None, float | None], bool]] = {
+    "": lambda _url, _size, _q: True,
+    "size > 1": lambda _url, size, _q: size is not None and size > 1,
+    "size > 2 OR size IS NULL": lambda _url, size, _q: size is None or size > 2,
+    "q >= 0": lambda _url, _size, q: q is not None and q >= 0,
+    "q >= 0.25 OR host = 'K1'": lambda url, _size, q: url == "k1" or (q is not None and q >= 0.25),
+    "url <> 'k1' AND size < 3": lambda url, size, _q: url != "k1" and size is not None and size < 3,
+}
+"""Conditions in SQL, about columns that the output has and others, and in Python."""
+WHERE = st.lists(st.sampled_from(list(CONDITIONS)), min_size=len(WAYS), max_size=len(WAYS))
+
 TEXT = st.one_of(st.none(), st.sampled_from(["", "a", "bc", "d e f"]))
 PAGE = st.tuples(TEXT, st.one_of(st.none(), st.sampled_from([0.0, 0.25, -1.0])))
-STEP = st.dictionaries(st.sampled_from([f"k{n}" for n in range(8)]), st.one_of(st.none(), PAGE), max_size=6)
+STEP = st.dictionaries(st.sampled_from([f"k{n}" for n in range(8)]), st.one_of(st.none(), PAGE), min_size=3, max_size=6)
 """Rows by key; None where the key is deleted."""
 
 
-def expected(pages: Mapping[str, tuple[str | None, float | None]]) -> list[tuple[Any, ...]]:
-    return sorted(
+def expected(pages: Mapping[str, tuple[str | None, float | None]], where: str) -> list[tuple[Any, ...]]:
+    made = [
         (
-            (
-                url,
-                None if text is None else len(text),
-                text and text[-1],
-                None if q is None else 2 * q,
-                url.upper(),
-            )
-            for url, (text, q) in pages.items()
-            if url != "k0"
-        ),
-        key=str,
-    )
+            url,
+            None if text is None else len(text),
+            text and text[-1],
+            None if q is None else 2 * q,
+            url.upper(),
+        )
+        for url, (text, q) in pages.items()
+        if url != "k0" and CONDITIONS[where](url, None if text is None else len(text), q)
+    ]
+    return sorted(made, key=str)
 
 
 @seed(SEED)
@@ -223,18 +232,19 @@ def expected(pages: Mapping[str, tuple[str | None, float | None]]) -> list[tuple
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(steps=st.lists(STEP, min_size=3, max_size=3))
+@given(steps=st.lists(STEP, min_size=3, max_size=3), old=WHERE, new=WHERE)
 def test_migrated_outputs_are_those_of_a_recomputation(
-    spark: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[dict[str, Any]]
+    spark: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[dict[str, Any]], old: list[str], new: list[str]
 ) -> None:
     with open_project(tmp_path_factory.mktemp("project"), session=spark, retry={"wait": 0}) as project:
         project.create()
-        project.apply(in_all_ways(OLD))
+        project.apply(in_all_ways(OLD, old))
         there: dict[str, Any] = {}
         logged: dict[str, Any] = {}
         for number, step in enumerate(steps):
             if number == 2:
-                project.apply(in_all_ways(NEW))
+                plan = project.apply(in_all_ways(NEW, new))
+                assert [item.detail for item in plan.tasks if "recomputed" in item.detail] == []
             upserts = [(url, *(page or (None, None)), page is None) for url, page in step.items()]
             project.ingest("docs", spark.createDataFrame(upserts, f"{PAGES}, _deleted boolean"))
             before = [(url, *page, -1) for url, page in there.items() if url in step]
@@ -245,8 +255,104 @@ def test_migrated_outputs_are_those_of_a_recomputation(
             logged |= appended
             there = {url: page for url, page in (there | step).items() if page is not None}
             project.run()
-        for name, (channel, *_) in WAYS.items():
-            assert rows(project, name) == expected(logged if channel == "log" else there), name
-            written = methods(project, name)
-            assert "initial" not in written[1:]
-            assert "full" not in written[2:] or name == "all_of_upsert"
+        for (name, (channel, *_)), where in zip(WAYS.items(), new, strict=True):
+            assert rows(project, name) == expected(logged if channel == "log" else there, where), name
+
+
+def judged(encoding: str | None, where: str | None, **how: Any) -> kn.Workflow:
+    wf = kn.Workflow("web")
+    wf.channel("pages", PAGES)
+    key = {"key": "url"} if encoding == "upsert" else {}
+
+    @wf.task(schema="url string, q double", encoding=encoding, where=where, **key, **how)
+    def facts(pages: kn.New) -> kn.Delta:
+        return pages.select("url", "q", "text")
+
+    return wf
+
+
+JUDGED = [("a", "x", 0.9), ("b", "y", 0.6), ("c", "x", 0.3), ("d", None, None)]
+CHANGED = {
+    "stricter": ("changes", "q > 0.2", "q > 0.5", {}, "deletes the rows with q > 0.2 AND q <= 0.5; reads facts"),
+    "stricter by key": ("upsert", None, "q > 0.5", {"per_row": True}, "q IS NULL; reads facts"),
+    "looser": ("append", "q > 0.5", "q > 0.2", {"per_row": True}, "adds the rows with q > 0.2 AND"),
+    "looser by key": ("upsert", "q>0.5", None, {"per_row": True}, "reads pages"),
+    "both": ("changes", "q > 0.2", "q > 0.5 OR url = 'd'", {"per_row": True}, "; reads facts, pages"),
+    "of other columns": ("changes", "q > 0.2", "text = 'x'", {"per_row": True}, "; reads pages"),
+    "looser, unsaid": ("upsert", "q > 0.5", "q > 0.2", {}, "recomputed at the next run: the condition admits more"),
+    "of other columns, unsaid": (
+        "upsert",
+        "q > 0",
+        "text = 'x'",
+        {},
+        "recomputed at the next run: the output lacks",
+    ),
+    "stricter append": ("append", "q > 0.2", "q > 0.5", {}, "the encoding append cannot remove"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_changed_condition_touches_only_some_rows(project: Project, change: str) -> None:
+    encoding, old, new, how, text = CHANGED[change]
+    project.apply(judged(encoding, old, **how))
+    ingest(project, *JUDGED)
+    project.run()
+    assert text in detail(project, judged(encoding, new, **how))
+    project.apply(judged(encoding, new, **how))
+    ingest(project, ("e", "x", 0.55), ("f", "y", 0.25))
+    project.run()
+    frame = project.read("pages").where(new) if new is not None else project.read("pages")
+    assert rows(project, "facts") == sorted(map(tuple, frame.select("url", "q").collect()), key=str)
+    assert ("migration" in methods(project, "facts")) == ("unsaid" not in change and change != "stricter append")
+
+
+def test_a_condition_is_written_in_any_way(project: Project) -> None:
+    project.apply(judged("upsert", "q>0.5   AND url <> 'x'"))
+    assert project.plan(judged("upsert", "q > 0.5 and url <> 'x'")).empty
+
+
+def test_a_threshold_above_groups_is_raised_on_the_output(project: Project) -> None:
+    def counted(least: int) -> kn.Workflow:
+        wf = kn.Workflow("web")
+        wf.channel("pages", PAGES)
+        wf.channel("names", "text string, name string", key="text")
+
+        @wf.task(schema="text string, name string, n bigint", key="text", where=f"n >= {least}")
+        def facts(pages: kn.All, names: kn.All) -> kn.Base:
+            return pages.groupBy("text").count().withColumnRenamed("count", "n").join(names, "text")
+
+        return wf
+
+    project.apply(counted(1))
+    ingest(project, *JUDGED)
+    project.ingest(
+        "names", project.warehouse.spark.createDataFrame([("x", "X"), ("y", "Y")], "text string, name string")
+    )
+    project.run()
+    assert rows(project, "facts") == [("x", "X", 2), ("y", "Y", 1)]
+    assert "deletes the rows with n = 1; reads facts" in detail(project, counted(2))
+    project.apply(counted(2))
+    project.run()
+    assert rows(project, "facts") == [("x", "X", 2)]
+    assert methods(project, "facts")[-1] == "migration"
+
+
+def test_a_condition_on_a_column_that_changes_recomputes_the_output(project: Project) -> None:
+    def short(column: Callable[..., Any]) -> kn.Workflow:
+        wf = kn.Workflow("web")
+        wf.channel("pages", PAGES, key="url")
+
+        @wf.task(schema="url string, size int", key="url", columns={"size": column}, where="size < 4")
+        def facts(pages: kn.New) -> kn.Delta:
+            return pages
+
+        return wf
+
+    project.apply(short(size))
+    ingest(project, ("a", "one two", 0.5), ("b", "one", None))
+    project.run()
+    assert rows(project, "facts") == [("b", 3)]
+    assert "the condition is about size, which is computed differently" in detail(project, short(size_by_words))
+    project.apply(short(size_by_words))
+    project.run()
+    assert rows(project, "facts") == [("a", 2), ("b", 1)]

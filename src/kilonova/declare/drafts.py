@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kilonova.declare.composition import Composition, composed
+from kilonova.declare.composition import Composition, Parts, composed
 from kilonova.declare.fingerprint import fingerprint, source_of
 from kilonova.declare.pickling import pickled
 from kilonova.declare.views import ViewDraft
@@ -70,6 +70,7 @@ class DraftTask:
 
     writes: tuple[str, ...]
     variants: list[DraftVariant]
+    parts: Parts | None = None
 
     @property
     def modes(self) -> Mapping[str, set[Mode]]:

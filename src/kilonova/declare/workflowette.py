@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar
 
 from kilonova.declare.checks import Given, check_known_columns, checks_of
-from kilonova.declare.composition import ColumnFunctions, Composition, check_ports, composition
+from kilonova.declare.composition import ColumnFunctions, Parts
 from kilonova.declare.ddl import parse_schema
 from kilonova.declare.drafts import BoundDraft, Drafts, DraftTask, DraftVariant, custom_name
 from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
@@ -60,7 +60,7 @@ class DeclaredTask(Generic[Arguments, Result]):
         self.__name__ = function.__name__
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        """Return the result of the function, with the columns that column functions compute of it."""
+        """Return what the task writes: the result of the function, with `columns` and `where` applied to it."""
         return self.function(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,9 +73,7 @@ class DeclaredTask(Generic[Arguments, Result]):
         Args:
             function: as for `Workflowette.task`; its name is the variant's.
         """
-        own = self.function
-        whole = own.with_body(function) if isinstance(own, Composition) else function
-        self._workflowette._add_variant(self.name, whole, {})
+        self._workflowette._add_variant(self.name, function, {})
         return function
 
     def migration(
@@ -204,6 +202,8 @@ class Workflowette:
         key: Names | None = None,
         encoding: Encodes = None,
         columns: ColumnFunctions | None = None,
+        where: str | None = None,
+        per_row: bool = False,
     ) -> Any:
         """Declare a task; a decorator, with or without arguments.
 
@@ -219,13 +219,19 @@ class Workflowette:
                 not written. If a column function changes, and the task's own function has not, the next run computes
                 only its column again (logic evolution, 2.7). For tasks with one parameter, each row of whose result
                 depends on one row of it; and a column on its row only, always in the same way.
+            where: a condition in Spark SQL on the rows that the function returns, with the columns of column functions.
+                The task writes those for which it is true; in an upsert the others are deleted. If only the condition
+                changes, the next run removes and adds the rows that it touches.
+            per_row: whether each row of the result depends on one row of the only parameter; so rows can be added if
+                the condition becomes looser. With `columns` this is so anyway.
 
         Returns:
-            The task, which can be called like the function: the result has the columns of column functions, too.
+            The task, which can be called like the function: the result is what it writes.
 
         Raises:
             DeclarationError: an annotation is missing or invalid, or the name is taken; or column functions are given
                 for a task with several parameters or outputs, or for a channel without such a column, or a key.
+            QueryError: the condition cannot be parsed, is not about one row, or is not deterministic.
         """
 
         def declared(body: Callable[..., Any]) -> DeclaredTask[..., Any]:
@@ -242,12 +248,22 @@ class Workflowette:
                 )
             if in_place or (len(outputs) == 1 and outputs[0] not in self._drafts.channels):
                 self.channel(outputs[0], schema, key=key, encoding=encoding)
-            self._drafts.tasks[name] = DraftTask(outputs, [])
+            composed = columns or where is not None or per_row
+            if composed and len(outputs) > 1:
+                raise DeclarationError(
+                    "the arguments columns, where and per_row are for tasks that write one channel",
+                    task=name,
+                    hint="Compute the columns and rows in the function itself",
+                )
             try:
-                whole = body if columns is None else self._composition(body, columns, outputs)
-                self._add_variant(name, whole, reads or {})
-            except DeclarationError as error:
-                del self._drafts.tasks[name]
+                channel = self._drafts.channels.get(outputs[0])
+                parts = None
+                if composed and channel is not None:
+                    parts = Parts(columns=columns or {}, where=where, per_row=per_row, channel=channel)
+                self._drafts.tasks[name] = DraftTask(outputs, [], parts)
+                whole = self._add_variant(name, body, reads or {})
+            except KilonovaError as error:
+                self._drafts.tasks.pop(name, None)
                 raise error.with_context(task=name) from None
             return DeclaredTask(self, name, whole)
 
@@ -413,18 +429,10 @@ class Workflowette:
                     hint="Use append, upsert, changes, columns, increment(…) or custom(…)",
                 )
 
-    def _composition(
-        self, body: Callable[..., Any], columns: ColumnFunctions, outputs: tuple[str, ...]
-    ) -> Callable[..., Any]:
-        if len(outputs) > 1:
-            raise DeclarationError(
-                "columns=… is for tasks that write one channel", hint="Compute each column in the function itself"
-            )
-        return composition(body, columns, self._drafts.channels[outputs[0]])
-
     def _add_variant(
         self, task: str, function: Callable[..., Any], reads: Mapping[str, str], from_version: int | None = None
-    ) -> None:
+    ) -> Callable[..., Any]:
+        """Add a variant or a migration to a task, and return the function that it calls."""
         draft = self._drafts.tasks[task]
         hints = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
@@ -438,18 +446,20 @@ class Workflowette:
             Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, f"the parameter {name}"))
             for name in parameters
         )
-        if isinstance(function, Composition):
-            check_ports(ports, draft.writes)
         productions = _productions(hints.get("return"), task, len(draft.writes))
+        whole = function
+        if draft.parts is not None and from_version is None:
+            whole = draft.parts.composed(function, ports, draft.writes, productions[0])
         draft.variants.append(
             DraftVariant(
                 name=function.__name__,
                 ports=ports,
                 productions=productions,
-                logic=function,
+                logic=whole,
                 from_version=from_version,
             )
         )
+        return whole
 
 
 def _names(names: Names | None) -> tuple[str, ...]:

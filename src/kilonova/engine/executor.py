@@ -463,8 +463,8 @@ class _Execution:
             if relation is None:
                 return channel.schema
             found = identified(relation.user_columns, channel.schema, self._channels[name].latest_readable)
-            actual, encoding = self._warehouse.schema_of(frame), compiled.encoding
-            if not compiled.trusted and encoding is not None:
+            actual, encoding = self._warehouse.schema_of(frame), compiled.encoding or channel.encoding
+            if not compiled.trusted:
                 delta_schema(encoding, found).validate(actual, optional=optional_columns(encoding, found))
             given = actual.names
             for column in found.columns:

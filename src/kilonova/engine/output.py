@@ -86,7 +86,7 @@ def write_output(warehouse: WarehouseInterface[Frame], output: Output[Frame]) ->
         name=output.name,
         kind=kind,
         schema=output.schema,
-        encoding=output.encoding or state.channel.encoding,
+        encoding=state.channel.encoding if whole else output.encoding or state.channel.encoding,
         old=state.snapshot(state.latest_readable) if output.settled and not whole else None,
         checks=state.channel.checks,
         expected=max(expected or 0, largest) or None if whole else expected,

@@ -9,8 +9,9 @@ from typing import TypeVar, cast
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from kilonova.errors import BrokenInvariant
+from kilonova.errors import BrokenInvariant, QueryError
 from kilonova.query.expression import Op, Scalar, interleave
 
 Syntax = TypeVar("Syntax", bound=exp.Expr)
@@ -78,6 +79,37 @@ def scalar_of(node: exp.Expr) -> Scalar:
 def parse(text: str) -> Scalar:
     """Return an expression from Spark SQL whose columns are quoted."""
     return _converted(_parsed(_parsed(text).sql("spark")).copy())
+
+
+def condition_of(text: str) -> Scalar:
+    """Return a condition on a row from Spark SQL as a user writes it.
+
+    Raises:
+        QueryError: it cannot be parsed, is not about one row, or is not deterministic.
+
+    >>> condition_of("quality>0.5  and site <> 'x'").sql
+    "`quality` > 0.5 AND `site` <> 'x'"
+    """
+    try:
+        syntax = sqlglot.parse_one(text, dialect="spark")
+    except SqlglotError as error:
+        raise QueryError(
+            f"the condition cannot be parsed: {str(error).splitlines()[0]}",
+            hint="Write a condition in Spark SQL, such as amount > 0",
+        ) from None
+    if (wrong := syntax.find(exp.Query, exp.AggFunc, exp.Window)) is not None:
+        raise QueryError(
+            f"a condition on a row cannot contain {wrong.sql('spark')}", hint="Compute it as a column of the rows"
+        )
+    for name in syntax.find_all(exp.Column):
+        for part in name.parts:
+            part.set("quoted", True)
+    found = scalar_of(syntax)
+    if not found.steady:
+        raise QueryError(
+            f"the condition {text} is not deterministic", hint="Compute what it depends on as a column of the rows"
+        )
+    return found
 
 
 def node_of(expression: Scalar) -> exp.Expr:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import DeclarationError
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.run import CostSample, RefreshMethod
 from kilonova.model.task import Task, Variant
-from kilonova.query.function_migration import derive_function_migration
 from kilonova.query.migration.migration import NoMigration
 from kilonova.query.view_migration import derive_variants
 from kilonova.query.view_tasks import change_of, known_of
 from kilonova.schedule.due import TaskState
+
+if TYPE_CHECKING:
+    from kilonova.schedule.planning import VariantChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ def plan_migration(
     Raises:
         DeclarationError: a migration is declared from a logic version that does not exist.
     """
-    from kilonova.schedule.planning import choose, migration_obstacle, port_inputs
+    from kilonova.schedule.planning import port_inputs
 
     newest = versions[0].logic
     for each in task.migrations:
@@ -76,10 +79,7 @@ def plan_migration(
     found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared)
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
-    state = _state(replace(task, migrations=found), written, newest + 1, samples)
-    if (collected := migration_obstacle(state, states)) is not None:
-        return MigrationPlan(text=f"recomputed at the next run, as what a migration would read is gone: {collected}")
-    choice = choose(state, states)
+    choice = _choice(replace(task, migrations=found), written, newest + 1, states, samples)
     if choice.state.previous is not None and choice.state.previous.detached:
         return MigrationPlan(text="recomputed at the next run: the view was last computed from its sources")
     seconds = {method.value: estimate for method, estimate in choice.estimates.items()}
@@ -132,6 +132,8 @@ def _variants(
     if by_hand := task.migrations_from(written.logic):
         return by_hand
     if task.view is None:
+        from kilonova.query.function_derivation import derive_function_migration
+
         name = task.writes[0]
         found = derive_function_migration(written.task, task, written.logic, states[name], declared[name], states)
         if found is not None:
@@ -145,7 +147,15 @@ def _variants(
     return derive_variants(old, new, written.logic, states[name].current, known_of(read))
 
 
-def _state(task: Task, written: TaskVersion, logic: int, samples: Sequence[CostSample]) -> TaskState:
-    """Return the state of a new logic version before its first run."""
+def _choice(
+    task: Task,
+    written: TaskVersion,
+    logic: int,
+    states: Mapping[str, ChannelState],
+    samples: Sequence[CostSample],
+) -> VariantChoice:
+    from kilonova.schedule.planning import choose
+
     previous = TaskState(task=written.task, logic=written.logic, started=True, cursors=written.cursors)
-    return TaskState(task=task, logic=logic, started=False, cursors={}, samples=tuple(samples), previous=previous)
+    state = TaskState(task=task, logic=logic, started=False, cursors={}, samples=tuple(samples), previous=previous)
+    return choose(state, states)
