@@ -62,11 +62,11 @@ def test_a_migration_is_what_its_fixture_shows_and_equals_recomputation(old: str
     assert derived(old, new) == made
 
 
-@pytest.mark.parametrize("first", range(SEED, SEED + 120, 30))
+@pytest.mark.parametrize("first", range(SEED, SEED + 60, 15))
 def test_a_migration_between_any_two_queries_equals_recomputation(first: int) -> None:
     """`python -m tests.query.query_pairs 0 10000` tries more."""
     found = 0
-    for seed in range(first, first + 30):
+    for seed in range(first, first + 15):
         try:
             pair, text, _ = random_pair(seed)
         except (UnsupportedSql, KilonovaError):
@@ -77,7 +77,7 @@ def test_a_migration_between_any_two_queries_equals_recomputation(first: int) ->
             if not any(each in str(error) for each in TYPING_ERRORS):
                 raise AssertionError(text) from error
         found += any(isinstance(each, Migration) for each in pair.migrations.values())
-    assert found > 5
+    assert found > 2
 
 
 if __name__ == "__main__":
