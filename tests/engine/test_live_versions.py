@@ -12,8 +12,11 @@ import pytest
 from kilonova.catalog import channel_store, deferred, registry
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.errors import NotFound
-from kilonova.schedule.due import due_tasks
+from kilonova.model.run import RefreshMethod
+from kilonova.model.task import Mode, Port
+from kilonova.schedule.due import TaskState, due_tasks
 from kilonova.schedule.planning import choose, port_inputs
+from kilonova.service.migration_plan import plan_migration
 from tests.databases import Clock
 from tests.engine.plain import COPIED, Process, declare
 
@@ -96,6 +99,25 @@ def test_a_deferred_version_keeps_the_input_that_a_migration_may_read(process: P
     else:
         with pytest.raises(NotFound):
             source.snapshot(2)
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_output_is_recomputed_if_what_a_migration_reads_was_collected(process: Process, collected: bool) -> None:
+    read(process, {0: 2, 1: 6})
+    process.compact("source")
+    if collected:
+        process.collect()
+    migration = replace(LAST.variants[0], ports=(Port("source", "source", Mode.ALL),), from_version=0, name="migrate")
+    task = replace(LAST, migrations=(migration,))
+    with process.catalog.reading() as tx:
+        written = registry.live_versions(tx, ["copied"])["copied"][-1]
+        channels = channel_store.channel_states(tx)
+    previous = TaskState(task=written.task, logic=0, started=True, cursors=written.cursors)
+    state = TaskState(task=task, logic=2, started=False, cursors={}, previous=previous)
+    plan = plan_migration(task, [written], channels, {}, (), None)
+    assert plan is not None
+    assert ("what a migration would read is gone: source" in plan.text) == collected
+    assert (choose(state, channels).method is RefreshMethod.MIGRATION) != collected
 
 
 def test_a_run_executes_the_newest_version_that_is_due(process: Process) -> None:

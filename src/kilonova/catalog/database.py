@@ -57,10 +57,10 @@ _LOCK = 0x6B696C6F6E6F7661
 NOTICE = "kilonova"
 """Name of the PostgreSQL `NOTIFY` channel on which events are announced."""
 
-REVISION = "0032"
+REVISION = "0033"
 """Revision of the tables that this release requires."""
 
-_OLDEST = "0032"
+_OLDEST = "0033"
 """Oldest revision of the tables that can be upgraded."""
 
 IDENTITY, _REGISTRY = "catalog", "registry"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -242,6 +243,7 @@ def continue_versions(tx: Transaction, logics: Mapping[str, int]) -> None:
         else:
             tx.connection.execute(insert(tables.task).values(name=name, workflow=RECOVERED, active=False))
         retired = {"writes": [], "fingerprint": RECOVERED, "registered": tx.now, "live": False, "superseded": False}
+        retired |= {"outputs": {}}
         tx.connection.execute(insert(tables.logic).values(task_id=task_id(tx, name), version=logic, **retired))
 
 
@@ -312,13 +314,16 @@ def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
 def update_sources(tx: Transaction, tasks: Iterable[Task]) -> None:
     """Update the source texts of tasks whose definitions are equivalent to before."""
     tx.mark_registry_changed()
-    task, variant = tables.task, tables.variant
+    task, logic, variant = tables.task, tables.logic, tables.variant
     known = {row.name: row.written for row in tx.connection.execute(select(task.c.name, task.c.written))}
     query = select(task.c.name, variant).join(variant, variant.c.task_id == task.c.id).where(task.c.view.is_(None))
     sources = {(row[0], row.fingerprint): row for row in tx.connection.execute(query)}
     for each in tasks:
         if (known[each.name] or "") != each.written:
             tx.connection.execute(update(task).where(task.c.name == each.name).values(written=each.written or None))
+            own = select(task.c.id).where(task.c.name == each.name).scalar_subquery()
+            newest = logic.c.task_id == own, logic.c.live, ~logic.c.superseded
+            tx.connection.execute(update(logic).where(*newest).values(written=each.written or None))
         for one in each.variants:
             row = sources.get((each.name, one.fingerprint))
             if row is not None and row.source != one.logic.text:
@@ -348,6 +353,7 @@ def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
 def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> None:
     """Record logic versions, each given by the task's id, the version and the definition."""
     every = list(logics)
+    outputs = _outputs(tx, {name for _, _, task in every for name in task.writes})
     insert_all(
         tx,
         tables.logic,
@@ -360,11 +366,27 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
                 "registered": tx.now,
                 "live": True,
                 "superseded": False,
+                "outputs": {name: outputs[name] for name in task.writes if name in outputs},
+                "written": task.written or None,
             }
             for number, logic, task in every
         ],
     )
     _add_variants(tx, every)
+
+
+def _outputs(tx: Transaction, channels: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return what declares the rows of channels, by channel: the columns, if any, the encoding and the checks."""
+    channel = tables.channel.c
+    query = select(channel.name, channel.schema, channel.encoding, channel.checks, channel.adopts)
+    return {
+        row.name: {
+            "schema": None if row.adopts else row.schema,
+            "encoding": row.encoding,
+            "checks": row.checks or [],
+        }
+        for row in tx.connection.execute(query.where(is_among(tx, channel.name, channels)))
+    }
 
 
 def _add_variants(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> None:
@@ -558,15 +580,71 @@ def readers(tx: Transaction, channel: str) -> tuple[TaskVersion, ...]:
     return tuple(each for name in sorted(found) for each in found[name] if channel in each.task.reads)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """Logic version of a task, live or not.
+
+    Attributes:
+        task: the name of the task.
+        logic: the number of the version.
+        registered: the time at which it was registered.
+        writes: the channels that it writes.
+        outputs: what declared their rows then; none for a version of which a recovered catalog knows only the number.
+    """
+
+    task: str
+    logic: int
+    registered: datetime
+    writes: tuple[str, ...]
+    outputs: tuple[Channel, ...]
+
+
+def versions(tx: Transaction, name: str) -> tuple[VersionRecord, ...]:
+    """Return the logic versions of a task, and of the relations that are, or were, materialized for it if it is a view.
+
+    They are in the order of registration.
+    """
+    task, logic = tables.task.c, tables.logic.c
+    query = (
+        select(task.name, logic.version, logic.registered, logic.writes, logic.outputs)
+        .join(tables.logic, logic.task_id == task.id)
+        .where(or_(task.name == name, task.view == name))
+        .order_by(logic.registered, task.name, logic.version)
+    )
+    return tuple(
+        VersionRecord(
+            task=row.name,
+            logic=row.version,
+            registered=row.registered,
+            writes=tuple(row.writes),
+            outputs=tuple(_output(*item) for item in row.outputs.items()),
+        )
+        for row in tx.connection.execute(query)
+    )
+
+
+def _output(name: str, stored: Mapping[str, Any]) -> Channel:
+    schema = None if stored["schema"] is None else codec.schema_from_json(stored["schema"])
+    return Channel(
+        name=name,
+        schema=None if schema is None else Schema(tuple(replace(each, since=0) for each in schema.columns)),
+        encoding=codec.encoding_from_json(stored["encoding"]),
+        checks=codec.checks_from_json(stored["checks"]),
+        adopts=schema is None,
+    )
+
+
 def logic_version(tx: Transaction, name: str, version: int) -> Task:
-    """Return the definition of a task at an older (or the newest) logic version, without its schedule.
+    """Return the definition of a task at an older (or the newest) logic version, with its present schedule.
 
     Raises:
         NotFound: there is no such task or version.
     """
     number = task_id(tx, name)
     row = tx.connection.execute(
-        select(tables.logic).where(tables.logic.c.task_id == number, tables.logic.c.version == version)
+        select(tables.logic, tables.task.c.schedule, tables.task.c.view)
+        .join(tables.task, tables.task.c.id == tables.logic.c.task_id)
+        .where(tables.logic.c.task_id == number, tables.logic.c.version == version)
     ).first()
     if row is None:
         raise NotFound(
@@ -583,6 +661,9 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
         writes=tuple(row.writes),
         variants=tuple(each for each in every if each.from_version is None),
         migrations=tuple(each for each in every if each.from_version is not None),
+        schedule=codec.schedule_from_json(row.schedule),
+        view=row.view,
+        written=row.written or "",
     )
 
 

@@ -116,8 +116,13 @@ logic = Table(
     Column("registered", UtcTime, nullable=False),
     Column("live", Boolean, nullable=False),
     Column("superseded", Boolean, nullable=False),
+    Column("outputs", JSON, nullable=False),
+    Column("written", Text),
 )
-"""Logic versions of tasks. A live one runs, unless it is `superseded`: kept until a newer one has used its output."""
+"""Logic versions of tasks. A live one runs, unless it is `superseded`: kept until a newer one has used its output.
+
+`outputs` has the declared columns, the encoding and the checks of the channels that it writes.
+"""
 
 variant = Table(
     "variant",

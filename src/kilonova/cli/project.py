@@ -167,6 +167,24 @@ def apply(
 
 
 @commands.command()
+def rollback(
+    task: Annotated[str, typer.Argument(help="A task, or a view for all that is materialized for it.")],
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="VERSION", help="The logic version; by default the one before.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Register an earlier definition of a task again. Its output is migrated or recomputed at the next run."""
+    with project() as opened:
+        found = opened.rollback(task, version=to, dry_run=dry_run)
+    show_plans([found], json)
+    if not (dry_run or json or common.json):
+        text = f"The file of the workflow {found.workflow} still has the other definition: correct it, too."
+        render.out.print(text, soft_wrap=True)
+
+
+@commands.command()
 def preview(
     files: Workflows,
     verify: Annotated[

@@ -199,7 +199,7 @@ class Workflow(Workflowette):
                     merge_window=group.merge_window,
                 )
             )
-        return (*found, *(_alone(name, unit) for name, unit in left.items()))
+        return (*found, *(implicit_binding(name, unit) for name, unit in left.items()))
 
     def only(self, task: str) -> Workflow:
         """Return this workflow reduced to one task, with its inputs as source channels, for a trial run.
@@ -229,7 +229,7 @@ def _task(name: str, draft: DraftTask) -> Task:
     )
 
 
-def _alone(name: str, unit: tuple[Task, ...]) -> Binding:
+def implicit_binding(name: str, unit: tuple[Task, ...]) -> Binding:
     """Return the implicit binding of a task or view in no other: new input starts it, or its schedule does."""
     schedule: Schedule | None = unit[-1].schedule
     triggers: tuple[Trigger, ...]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from kilonova.errors import InvalidState
+from kilonova.errors import InvalidState, NotFound
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.encoding import Changes, Custom
 from kilonova.model.read_plan import DeltaRead, DiffRead, ReadPlan, SnapshotRead
@@ -107,12 +107,9 @@ def _migration(
     previous = state.previous
     if not state.migrations or previous is None:
         return None
-    newest = read_ends(state, channels, ends)
-    read = {port.channel for variant in state.migrations for port in variant.ports} - {*state.task.writes}
-    now = {*state.task.reads, *read} - previous.cursors.keys()
-    same = {name: previous.cursor(name) for name in {*state.task.reads, *read} - now}
-    migrated = {**{name: channels[name].latest_readable for name in now}, **same}
-    migrated |= {name: channels[name].latest_readable for name in state.task.writes}
+    if migration_obstacle(state, channels) is not None:
+        return None
+    newest, migrated = read_ends(state, channels, ends), _migrated_ends(state, previous, channels)
     seen = limit_channels(channels, migrated)
     earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
     costs = fit(earlier, shape_of(state.task))
@@ -136,6 +133,28 @@ def _migration(
         reason=f"estimated at {estimates[RefreshMethod.MIGRATION]:.1f} s, {others}",
         estimates=estimates,
     )
+
+
+def migration_obstacle(state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
+    """Return why the output of an earlier version cannot be migrated: what a migration reads has been collected."""
+    if not state.migrations or state.previous is None:
+        return None
+    migrated = _migrated_ends(state, state.previous, channels)
+    try:
+        seen = limit_channels(channels, migrated)
+        for name in dict.fromkeys(port.channel for variant in state.migrations for port in variant.ports):
+            seen[name].snapshot(migrated[name])
+    except NotFound as error:
+        return f"{error.channel}: {error.problem}"
+    return None
+
+
+def _migrated_ends(state: TaskState, previous: TaskState, channels: Mapping[str, ChannelState]) -> dict[str, int]:
+    """Return the point up to which a migration reads each channel: the one up to which the earlier version has."""
+    read = {port.channel for variant in state.migrations for port in variant.ports}
+    inputs = {*state.task.reads, *read} - {*state.task.writes}
+    newest = {name: channels[name].latest_readable for name in (*inputs, *state.task.writes)}
+    return newest | {name: point for name, point in previous.cursors.items() if name in inputs}
 
 
 _AHEAD = 5

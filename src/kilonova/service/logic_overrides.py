@@ -93,6 +93,8 @@ def validate_same_output(
 
 def _column_difference(task: Task, channels: Mapping[str, Channel], states: Mapping[str, ChannelState]) -> str:
     """Return which columns of a view differ from those that it has stored, as far as they are known; "" if none do."""
+    from kilonova.query.syntax import selected_names  # it imports the parser
+
     stored = states[task.name].stored_schema if task.view is not None and task.name in states else None
     if stored is None:
         return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import DeclarationError
@@ -15,9 +14,6 @@ from kilonova.query.migration.migration import NoMigration
 from kilonova.query.view_migration import derive_variants
 from kilonova.query.view_tasks import change_of, known_of
 from kilonova.schedule.due import TaskState
-
-if TYPE_CHECKING:
-    from kilonova.schedule.planning import VariantChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,7 @@ def plan_migration(
     Raises:
         DeclarationError: a migration is declared from a logic version that does not exist.
     """
-    from kilonova.schedule.planning import port_inputs
+    from kilonova.schedule.planning import choose, migration_obstacle, port_inputs
 
     newest = versions[0].logic
     for each in task.migrations:
@@ -79,7 +75,10 @@ def plan_migration(
     found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared)
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
-    choice = _choice(replace(task, migrations=found), written, newest + 1, states, samples)
+    state = _state(replace(task, migrations=found), written, newest + 1, samples)
+    if (collected := migration_obstacle(state, states)) is not None:
+        return MigrationPlan(text=f"recomputed at the next run, as what a migration would read is gone: {collected}")
+    choice = choose(state, states)
     if choice.state.previous is not None and choice.state.previous.detached:
         return MigrationPlan(text="recomputed at the next run: the view was last computed from its sources")
     seconds = {method.value: estimate for method, estimate in choice.estimates.items()}
@@ -147,15 +146,7 @@ def _variants(
     return derive_variants(old, new, written.logic, states[name].current, known_of(read))
 
 
-def _choice(
-    task: Task,
-    written: TaskVersion,
-    logic: int,
-    states: Mapping[str, ChannelState],
-    samples: Sequence[CostSample],
-) -> VariantChoice:
-    from kilonova.schedule.planning import choose
-
+def _state(task: Task, written: TaskVersion, logic: int, samples: Sequence[CostSample]) -> TaskState:
+    """Return the state of a new logic version before its first run."""
     previous = TaskState(task=written.task, logic=written.logic, started=True, cursors=written.cursors)
-    state = TaskState(task=task, logic=logic, started=False, cursors={}, samples=tuple(samples), previous=previous)
-    return choose(state, states)
+    return TaskState(task=task, logic=logic, started=False, cursors={}, samples=tuple(samples), previous=previous)

@@ -66,7 +66,7 @@ class Project:
         self.create, self.recover, self.close = resources.create, resources.recover, resources.close
         self.plan, self.plan_all = self.registration.plan, self.registration.plan_all
         self.apply, self.apply_all = self.registration.apply, self.registration.apply_all
-        self.drop = self.registration.drop
+        self.drop, self.rollback = self.registration.drop, self.registration.rollback
         self.ingest = self.ingests.ingest
         self.run, self.run_each = self.runner.run, self.runner.run_each
         self.read, self.rows, self.export = self.row_reader.read, self.row_reader.rows, self.row_reader.export

@@ -19,6 +19,7 @@ from kilonova.model.read_plan import SnapshotRead
 from kilonova.service import workflow_plan
 from kilonova.service.logic_overrides import LogicOverrides
 from kilonova.service.resources import ProjectResources
+from kilonova.service.rollback import earlier_definition
 from kilonova.service.row_reader import RowReader
 
 if TYPE_CHECKING:
@@ -213,6 +214,31 @@ class Registration:
             else:
                 done = _apply(tx, declared, overrides, seen)
         return tuple(map(workflow_plan.with_notes, done, notes))
+
+    def rollback(
+        self, task: str, *, version: int | None = None, dry_run: bool = False, defer: datetime | None = None
+    ) -> workflow_plan.WorkflowPlan:
+        """Register an earlier definition of a task again, as a new logic version.
+
+        Its output is migrated from the present one, or recomputed. The workflow's file still has the other definition.
+
+        Args:
+            task: the task; or a view, for all of its materialized relations.
+            version: the logic version; None for the one before the present one.
+            dry_run: only return the plan.
+            defer: the time at which the changes take effect; None for now.
+
+        Returns:
+            The changes.
+
+        Raises:
+            NotFound: there is no such task or version.
+            DeclarationError: the earlier definition cannot be restored; nothing has changed.
+            KilonovaError: any error that `apply` raises; nothing has changed.
+        """
+        with self._catalog.reading() as tx:
+            earlier = earlier_definition(tx, task, version)
+        return self.plan(earlier) if dry_run else self.apply(earlier, defer=defer)
 
     def apply_deferred(self, tasks: Collection[str] = ()) -> None:
         """Apply the deferred workflows that take effect now, or that change one of the given tasks.

@@ -5,7 +5,7 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0032"
+revision = "0033"
 down_revision = None
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -309,6 +309,8 @@ def upgrade() -> None:
         sa.Column("registered", tables.UtcTime(timezone=True), nullable=False),
         sa.Column("live", sa.Boolean(), nullable=False),
         sa.Column("superseded", sa.Boolean(), nullable=False),
+        sa.Column("outputs", sa.JSON(), nullable=False),
+        sa.Column("written", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(
             ["task_id"],
             ["task.id"],
