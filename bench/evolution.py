@@ -18,7 +18,6 @@ import kilonova as kn
 from bench.measure import spent
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import sandbox
-from kilonova.schedule.garbage import Provenance
 from kilonova.service.project import Project
 
 EPOCHS, CHANGE = 10, 9
@@ -143,7 +142,7 @@ def _expected(project: Project, case: Case, epoch: int) -> int:
 
 def _space(scale: Scale, rows: int, sites: int) -> Report:
     """Figure 8: the space of a channel of sites that is compacted in each epoch, with three kinds of collection."""
-    kinds = {"none": None, "physical": Provenance.PHYSICAL, "logical": Provenance.LOGICAL}
+    kinds = {"none": None, "physical": "physical", "logical": "logical"}
     taken = {name: list(_sizes(provenance, rows, sites)) for name, provenance in kinds.items()}
     return Report(
         name="evolution_space",
@@ -158,7 +157,7 @@ def _space(scale: Scale, rows: int, sites: int) -> Report:
     )
 
 
-def _sizes(provenance: Provenance | None, rows: int, sites: int) -> Iterable[float]:
+def _sizes(provenance: str | None, rows: int, sites: int) -> Iterable[float]:
     latest = "SELECT site, max(q) AS best, count(*) AS c, max(url) AS url FROM pages GROUP BY site, pmod(links, 50)"
     with sandbox(_workflow(latest)) as (project, _):
         for epoch in range(1, EPOCHS + 1):
@@ -167,7 +166,7 @@ def _sizes(provenance: Provenance | None, rows: int, sites: int) -> Iterable[flo
             for channel in ("pages", "result"):
                 project.compact(channel)
             if provenance is not None:
-                project.gc(provenance=provenance)
+                project.collect_garbage(provenance=provenance)
             states = project.status().channels.values()
             yield sum(block.statistics.bytes for state in states for block in state.blocks) / 1e6
 
