@@ -40,6 +40,10 @@ def copied(orders: kn.New) -> kn.Delta:
     return orders
 
 
+def doubled(id: Any) -> Any:
+    return id * 2
+
+
 def filtered() -> Callable[..., Any]:
     def copied(orders: kn.New) -> kn.Delta:
         return orders.where("n > 0")
@@ -74,6 +78,8 @@ def shop(changed: Mapping[str, Any]) -> kn.Workflow:
     shop.channel("sums", "id bigint, n bigint, m bigint", key=key, encoding=encoding)
     shop.channel("merged", COLUMNS, key="id", encoding=kn.custom(**given("custom", functions=Summing())))
     task = given("task", function=copied, schema=COLUMNS)
+    if "columns" in task:
+        task["key"] = "id"
     shop.task(task.pop("function"), **task)
     usual = {"name": "selected", "query": "SELECT * FROM {orders2}", "reads": {"orders2": kn.New}}
     shop.sql(**given("sql", **usual, produces=kn.Delta, schema=COLUMNS))
@@ -132,6 +138,9 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "task.schema": ("n bigint, id bigint", "change copied: changes the order of the columns"),
     "task.key": ("id", "change copied: append becomes upsert(id)"),
     "task.encoding": ("changes", "change copied: append becomes changes"),
+    "task.columns": ({"n": doubled}, "change copied: logic version 0 → 1: the declaration of the channel copied has"),
+    "task.where": ("n > 1", "change copied: logic version 0 → 1: the code of copied changed"),
+    "task.per_row": (True, "change copied: logic version 0 → 1: the code of copied changed"),
     "sql.name": ("chosen", "drop selected: no longer declared"),
     "sql.query": ("SELECT * FROM {orders2} WHERE n > 0", "change selected: logic version 0 → 1: the code"),
     "sql.reads": ({"orders2": kn.All}, "change selected: logic version 0 → 1: the ports or result"),
