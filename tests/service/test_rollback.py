@@ -104,7 +104,7 @@ STORED, DIRECT = JOINED + "GROUP BY site", "SELECT site, 1 AS n FROM pages"
         (web(PLAIN), web(PLAIN, threshold=3), "late"),
         (web(PLAIN), web(PLAIN, threshold=9), "late"),
     ],
-    ids=str,
+    ids=range(10),
 )
 def test_a_rollback_registers_what_was_there_as_a_new_version(
     history: History, first: kn.Workflow, second: kn.Workflow, name: str
