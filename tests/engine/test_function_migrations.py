@@ -55,7 +55,7 @@ def facts(columns: Mapping[str, Callable[..., Any]], schema: str | None = None, 
     def facts(pages: kn.New) -> kn.Delta:
         return pages.where(f"q >= {least} OR q IS NULL OR _deleted").select("url", "text", "q", "_deleted")
 
-    wf.view("letters", "SELECT letter, count(*) AS n FROM facts GROUP BY letter")
+    wf.view("letters", "SELECT letter, count(*) AS n FROM facts GROUP BY letter", refresh="incremental")
     return wf
 
 
