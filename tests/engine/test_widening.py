@@ -68,7 +68,7 @@ def bag(project: Project, channel: str, **when: int) -> Counter[tuple[Any, ...]]
     return Counter(tuple(row) for row in project.read(channel, **when).collect())
 
 
-@pytest.mark.parametrize("path", some(PATHS, 2))
+@pytest.mark.parametrize("path", some(PATHS, 1))
 @pytest.mark.parametrize("encoding", some(HOW, 2))
 def test_all_readings_give_the_values_in_the_wider_type(either: Project, encoding: str, path: str) -> None:
     chance, how = random.Random(f"{SEED}/{encoding}/{path}"), HOW[encoding]

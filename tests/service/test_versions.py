@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import kilonova as kn
+from kilonova.cli import render
 from kilonova.cli.main import main
 from kilonova.service.project import Project
 
@@ -31,7 +32,11 @@ def extraction(least: float) -> kn.Workflow:
     return workflow
 
 
-def test_figure_4_has_the_version_vectors_of_the_paper(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figure_4_has_the_version_vectors_of_the_paper(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render.out, "width", 140)
+
     def crawl(*pages: tuple[str, float]) -> None:
         project.ingest("crawled_pages", project.warehouse.spark.createDataFrame(pages, PAGES))
 
