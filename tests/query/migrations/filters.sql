@@ -32,7 +32,7 @@ SELECT `k`, `s`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `s` FROM (SEL
 select a, b from r where b > 1;
 select a, b from r where b > 0;
 changes: adds the rows for which b = 1;
-SELECT * FROM (SELECT `a`, `b`, SUM(`_weight`) AS `_weight` FROM (SELECT `a`, `b`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a`, `b` FROM (SELECT * FROM (SELECT `a`, `b` FROM r_new) WHERE `b` = 1))) GROUP BY `a`, `b`) WHERE `_weight` <> 0;
+SELECT `a`, `b`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a`, `b` FROM (SELECT * FROM (SELECT `a`, `b` FROM r_new) WHERE `b` = 1));
 
 -- conditions that protect others are evaluated before them
 select k from t where a <> 0 and 1 / a > 0.5;

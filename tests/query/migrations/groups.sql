@@ -26,13 +26,13 @@ SELECT `k__out` AS `k`, CASE WHEN (`_kept_count___sum__out` > 0) THEN CAST((CAST
 select a, count(distinct b) n from r group by a having count(distinct b) > 1;
 select a, count(distinct b) n from r group by a having count(distinct b) > 2;
 changes: removes the rows for which n = 2;
-SELECT * FROM (SELECT `a`, `n`, SUM(`_weight`) AS `_weight` FROM (SELECT `a`, `n`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `a__out` AS `a`, `n__out` AS `n` FROM (SELECT * FROM (SELECT `a` AS `a__out`, `n` AS `n__out` FROM v_old) WHERE `n__out` = 2))) GROUP BY `a`, `n`) WHERE `_weight` <> 0;
+SELECT `a`, `n`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `a__out` AS `a`, `n__out` AS `n` FROM (SELECT * FROM (SELECT `a` AS `a__out`, `n` AS `n__out` FROM v_old) WHERE `n__out` = 2));
 
 -- a threshold above groups is lowered: stored groups are not computed again
 select a, count(distinct b) n from r group by a having count(distinct b) > 1;
 select a, count(distinct b) n from r group by a having count(distinct b) > 0;
 changes: adds the rows for which n = 1;
-SELECT * FROM (SELECT `a`, `n`, SUM(`_weight`) AS `_weight` FROM (SELECT `a`, `n`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a_2` AS `a`, `_count` AS `n` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `_count` FROM v__2_new) WHERE `_count` = 1))) GROUP BY `a`, `n`) WHERE `_weight` <> 0;
+SELECT `a`, `n`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `a_2` AS `a`, `_count` AS `n` FROM (SELECT * FROM (SELECT `a` AS `a_2`, `_count` FROM v__2_new) WHERE `_count` = 1));
 
 -- other groups
 select a, count(*) n from r group by a;

@@ -67,7 +67,7 @@ SELECT `k`, `s`, CAST(1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `s` FROM (SELE
 select t.k, e from t lateral view explode(array(t.a, t.k)) x as e where t.v > 1;
 select t.k, e from t lateral view explode(array(t.a, t.k)) x as e where t.v > 1 and e > 1;
 changes: removes the rows for which NOT COALESCE(e > 1, FALSE);
-SELECT * FROM (SELECT `k`, `e`, SUM(`_weight`) AS `_weight` FROM (SELECT `k`, `e`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `e__out` AS `e` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `e` AS `e__out` FROM v_old) WHERE NOT COALESCE((`e__out` > 1), FALSE)))) GROUP BY `k`, `e`) WHERE `_weight` <> 0;
+SELECT `k`, `e`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k__out` AS `k`, `e__out` AS `e` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `e` AS `e__out` FROM v_old) WHERE NOT COALESCE((`e__out` > 1), FALSE)));
 
 -- a column beside elements of arrays
 select t.k, e from t lateral view explode(array(t.a, t.k)) x as e;
@@ -79,4 +79,4 @@ SELECT `k__out` AS `k`, `e__out` AS `e`, `e__out` + 1 AS `f` FROM (SELECT `k` AS
 select t.k, g.n from t join g on t.k = g.n where t.a > 1;
 select t.k, g.n from t join g on t.k = g.n where t.a > 2 and g.a > 0;
 changes: removes the rows for which t.a = 2 OR g.a <= 0 OR g.a IS NULL;
-SELECT * FROM (SELECT `k`, `n`, SUM(`_weight`) AS `_weight` FROM (SELECT `k`, `n`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `n` FROM (SELECT * FROM (SELECT * FROM (SELECT `k`, `a` FROM t_new) WHERE `a` > 1) INNER JOIN (SELECT `n`, `a` AS `a_2__new` FROM g_new) ON `k` = `n` AND (`a` = 2 OR `a_2__new` <= 0 OR `a_2__new` IS NULL)))) GROUP BY `k`, `n`) WHERE `_weight` <> 0;
+SELECT `k`, `n`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `k`, `n` FROM (SELECT * FROM (SELECT * FROM (SELECT `k`, `a` FROM t_new) WHERE `a` > 1) INNER JOIN (SELECT `n`, `a` AS `a_2__new` FROM g_new) ON `k` = `n` AND (`a` = 2 OR `a_2__new` <= 0 OR `a_2__new` IS NULL)));

@@ -148,7 +148,7 @@ class OutputMigration:
             texts.append(text)
         texts += self._dropped()
         delta = union_changes(parts, columns) if parts else None
-        if delta is not None and not (len(parts) == 1 and unique(self._new, self._known)):
+        if delta is not None and len(parts) > 1:  # rows of one sign cannot cancel each other
             every = self._all(columns)
             delta = delta if unique(every, self._known) else consolidate(delta)
         return self._made(delta, Changes(), texts)
