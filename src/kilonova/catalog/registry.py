@@ -35,7 +35,7 @@ from kilonova.model.column_rules import STRICT
 from kilonova.model.composed_function import ComposedFunction, composed_function
 from kilonova.model.event import EventKind
 from kilonova.model.logic import Function, Logic, Sql
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode, Port, Task, Variant, productions_from_text, productions_to_text
 from kilonova.query.function_migration import FunctionMigration
 from kilonova.query.view_migration import ViewMigration
@@ -119,26 +119,26 @@ def update_channel_metadata(tx: Transaction, channel: Channel) -> None:
     set_watched_directory(tx, channel.name, channel.watch)
 
 
-def add_columns(tx: Transaction, run: int, channel: Channel, schema: Schema) -> None:
-    """Add the columns to a channel that rows have in addition, in the transaction that publishes the rows.
+def add_columns(tx: Transaction, run: int, channel: Channel, new: Sequence[Column]) -> None:
+    """Add columns of ingested rows to a channel, in the transaction that publishes the rows.
 
     Args:
         tx: a writing transaction.
         run: the run that has ingested the rows.
         channel: the channel, as it was when the run began.
-        schema: its columns with those that are added.
+        new: the columns.
 
     Raises:
         Conflict: the columns of the channel have changed since.
     """
     known = channel_store.channel(tx, channel.name)
-    if known.schema != channel.schema or known.rules != channel.rules:
+    if known.schema is None or known.schema != channel.schema or known.rules != channel.rules:
         raise Conflict(
             "the columns of the channel have changed while rows with new ones were ingested",
             channel=channel.name,
             hint="Ingest them again",
         )
-    new = [column for column in schema.columns if column.name not in (channel.schema or Schema(())).names]
+    schema = Schema((*known.schema.columns, *new))
     change_channel(tx, replace(known, schema=schema, added=(*known.added, *(column.name for column in new))))
     said = ", ".join(f"{column.name} {column.type}" for column in new)
     text = f"{channel.name}: new column{'s' if len(new) > 1 else ''} {said}"

@@ -24,6 +24,7 @@ from kilonova.engine.ingest import (
     IngestSource,
     IngestTarget,
     added_columns,
+    describe_effects,
     ingest_results,
     ingest_target,
     report_malformed,
@@ -217,7 +218,8 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes,
         if quarantined and not channel_store.channel(tx, channel).fits_alike(plan.target.state.channel):
             files.retry_files(tx, channel, None, RETRIED)
 
-    reason = _reason(batch.ingested, len(quarantined), malformed, plan.directory)
+    effects = describe_effects(plan.target, batch.result, malformed)
+    reason = _reason(batch.ingested, len(quarantined), effects, plan.directory)
     return FileResults(
         outputs=(ingest_results(channel, point, batch.result, reason, step.seconds),),
         participants=(Participant(on_commit=resolve), *added_columns(plan.target, batch.result)),
@@ -227,16 +229,14 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes,
 
 
 def _reason(
-    ingested: Sequence[ReadyFile], quarantined: int, malformed: MalformedLines | None, directory: WatchedDirectory
+    ingested: Sequence[ReadyFile], quarantined: int, effects: Sequence[str], directory: WatchedDirectory
 ) -> str:
     """Return what a run has done with files, as text."""
     parts = [f"ingested from {_source(ingested, directory)}" if ingested else "nothing was ingested"]
     if quarantined:
         where = "" if ingested else f" of {directory.location}"
         parts.append(f"{quarantined} file{'' if quarantined == 1 else 's'}{where} quarantined")
-    if malformed is not None:
-        parts.append(str(malformed))
-    return "; ".join(parts)
+    return "; ".join((*parts, *effects))
 
 
 def _first_batch(found: Sequence[ReadyFile], most: int) -> Iterator[ReadyFile]:

@@ -189,15 +189,29 @@ def _by_rules(
     return frame, channel
 
 
+def new_columns(target: IngestTarget, block: Block | None) -> tuple[Column, ...]:
+    """Return the columns that a block adds to its channel, by its rules for columns."""
+    channel = target.state.channel
+    if block is None or channel.schema is None or channel.rules.on_new_column is not OnNewColumn.ADD:
+        return ()
+    return tuple(column for column in block.schema.columns if column.name not in channel.schema.names)
+
+
 def added_columns(target: IngestTarget, block: Block | None) -> tuple[Participant, ...]:
-    """Return what records the columns that a block adds to its channel, by its rules for columns, when it is published.
+    """Return what records the columns that a block adds to its channel when it is published.
 
     The run fails with a conflict if the columns of the channel have changed in the meantime.
     """
-    channel = target.state.channel
-    if block is None or channel.rules.on_new_column is not OnNewColumn.ADD or block.schema == channel.schema:
-        return ()
-    return (Participant(on_commit=partial(registry.add_columns, channel=channel, schema=block.schema)),)
+    new = new_columns(target, block)
+    add = partial(registry.add_columns, channel=target.state.channel, new=new)
+    return (Participant(on_commit=add),) if new else ()
+
+
+def describe_effects(target: IngestTarget, block: Block | None, malformed: MalformedLines | None) -> list[str]:
+    """Return what an ingest has done besides inserting rows, as text."""
+    columns = [column.name for column in new_columns(target, block)]
+    found = [f"new column{'s' if len(columns) > 1 else ''} {', '.join(columns)}"] if columns else []
+    return found if malformed is None else [*found, str(malformed)]
 
 
 def _fail(error: KilonovaError, cause: BaseException | None, channel: Channel, source: IngestSource) -> Never:
@@ -342,7 +356,7 @@ def ingest(
             block = write_ingested(warehouse, run.plan, source, point, run.name_block(channel))
             step.count(block)
             malformed = report_malformed(run, channel, source.malformed(run.plan.state.channel))
-        reason = f"ingested from {source.description}{f'; {malformed}' if malformed else ''}"
+        reason = "; ".join((f"ingested from {source.description}", *describe_effects(run.plan, block, malformed)))
         return IngestRunResults(
             outputs=(ingest_results(channel, point, block, reason, step.seconds),),
             participants=added_columns(run.plan, block),

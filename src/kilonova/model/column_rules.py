@@ -22,7 +22,7 @@ from kilonova.model.schema import KEPT, RESERVED, Schema
 
 
 class OnNewColumn(enum.Enum):
-    """What is done about a column that the channel does not have: it is added to the channel, ignored, or refused."""
+    """Treatment of a column that the channel does not have: it is added to the channel, ignored, or refused."""
 
     ADD = "add"
     IGNORE = "ignore"

@@ -90,7 +90,7 @@ class ValueSet:
 
     @property
     def empty(self) -> bool:
-        """Whether it contains nothing, not even null."""
+        """Return whether it contains nothing, not even null."""
         return not self.pairs and not self.null
 
     def __and__(self, other: ValueSet) -> ValueSet:

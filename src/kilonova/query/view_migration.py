@@ -6,22 +6,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import DELETED, SET, WEIGHT, Columns
 from kilonova.model.logic import Compilation, Compiled, InputRead, Sql
 from kilonova.model.run import RefreshMethod
-from kilonova.model.schema import KEPT, Schema
+from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Variant
-from kilonova.query.expression import Op, and_, column, compose, eq
+from kilonova.query.expression import Op, compose
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.properties import Known
 from kilonova.query.rules import OF_CHANGE, adapt
-from kilonova.query.tree import At, Filter, Item, Join, Kind, Node, Projection, Scan, names, scans
+from kilonova.query.tree import At, Filter, Node, Scan, names, scans
 from kilonova.query.tree import channels as channels_of
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.view_tasks import ViewChange, cast_columns, input_name, known_of, port_name, relation_of, with_ports
@@ -101,31 +101,12 @@ def derive_variants(
     if isinstance(found, NoMigration):
         return found
     every: list[Variant] = []
-    before, step = old.tree, found
-    while True:
+    step: Migration | None = found
+    while step is not None:
         name = f"{MIGRATION} {len(every) + 1}" if every else MIGRATION
-        every.append(_variant(name, _with_state(step, before, own), from_version, own))
-        if step.then is None:
-            return tuple(every)
-        before, step = step.tree, step.then
-
-
-def _with_state(step: Migration, before: Node, own: Channel) -> Migration:
-    """Return a migration that gives the whole relation if it would set some columns, and state columns change.
-
-    State columns of a relation are those of its base, so that a delta can neither add nor drop them.
-    """
-    was, wanted = ({name for name in names(tree) if name.startswith(KEPT)} for tree in (before, step.tree))
-    if step.delta is None or not isinstance(step.encoding, Columns) or was == wanted:
-        return step
-    key, given = step.encoding.key, names(step.delta)
-    renamed = {name: f"{name}__set" for name in given}
-    setting = Projection(step.delta, tuple(Item(renamed[name], column(name)) for name in given))
-    there = tuple(name for name in names(step.tree) if name not in given or name in key)
-    rows = Scan(own.name, tuple((name, name) for name in there), At.OLD)
-    condition = and_(tuple(eq(column(name), column(renamed[name])) for name in key))
-    items = (Item(name, column(name if name in there else renamed[name])) for name in names(step.tree))
-    return replace(step, delta=Projection(Join(rows, setting, Kind.INNER, condition), tuple(items)), encoding=None)
+        every.append(_variant(name, step, from_version, own))
+        step = step.then
+    return tuple(every)
 
 
 def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:

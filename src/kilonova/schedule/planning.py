@@ -122,15 +122,12 @@ def _migration(
     dearer = estimates[RefreshMethod.MIGRATION] > max(_DELTA_FACTOR * full, full + _DELTA_SECONDS)
     if dearer and (_whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
-    others = ", ".join(
-        f"{_NAMES[each]} at {seconds:.1f} s" for each, seconds in estimates.items() if each is RefreshMethod.FULL
-    )
     return VariantChoice(
         state=state,
         variant=state.migrations[0],
         method=RefreshMethod.MIGRATION,
         ends=migrated,
-        reason=f"estimated at {estimates[RefreshMethod.MIGRATION]:.1f} s, {others}",
+        reason=f"estimated at {estimates[RefreshMethod.MIGRATION]:.1f} s, {_NAMES[RefreshMethod.FULL]} at {full:.1f} s",
         estimates=estimates,
     )
 

@@ -18,7 +18,7 @@ from kilonova.schedule.due import TaskState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationPlan:
-    """How the existing output of a changed task becomes that of its new logic version.
+    """Plan that turns the existing output of a changed task into that of its new logic version.
 
     Attributes:
         text: what the next run does, for users.

@@ -28,7 +28,7 @@ except `ReferenceChannel` and `ReferenceWorkflow`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
@@ -339,7 +339,11 @@ def newest(key: Sequence[str], sequence_by: str, rows: Iterable[Record], old: It
 
 
 def by_rules(
-    given: Sequence[Record], columns: Sequence[str], rules: ColumnRules, values: Mapping[str, Any]
+    given: Sequence[Record],
+    columns: Sequence[str],
+    rules: ColumnRules,
+    values: Mapping[str, Any],
+    added: Collection[str] = (),
 ) -> tuple[list[str], list[Record]]:
     """Return the columns of a channel after an ingest of rows of one shape, and the rows with them.
 
@@ -348,6 +352,7 @@ def by_rules(
         columns: the columns of the channel.
         rules: its rules for other columns.
         values: the defaults of the rules as values.
+        added: those of the columns that earlier rows have added, which may be lacking.
 
     Raises:
         SchemaMismatch: a column is there twice, is lacking, or is not one of the channel's.
@@ -365,7 +370,7 @@ def by_rules(
             elif rules.on_new_column is OnNewColumn.QUARANTINE:
                 raise SchemaMismatch("the channel does not have the column", column=name)
         for name in columns:
-            if name not in row and name not in values:
+            if name not in row and name not in values and name not in added:
                 raise SchemaMismatch("the column is lacking", column=name)
         rows.append({**values, **row})
     return after, [{name: row.get(name) for name in after} for row in rows]

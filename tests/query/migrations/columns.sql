@@ -36,3 +36,9 @@ SELECT `a__out` AS `c`, `b__out` AS `b` FROM (SELECT `a` AS `a__out`, `b` AS `b_
 select a from r;
 select a, b from r;
 none: b cannot be computed from the stored output, whose rows have no key that both queries have;
+
+-- columns that are stored with groups are dropped with the whole output
+select k, sum(v) x, avg(a) y from t group by k;
+select k, sum(v) + 1 x from t group by k;
+the whole output: computes x from the output and drops y;
+SELECT `k__out` AS `k`, `x__out` + 1 AS `x`, `_kept_rows__out` AS `_kept_rows`, `_kept_count___sum__out` AS `_kept_count___sum`, `_kept_sum___sum__out` AS `_kept_sum___sum` FROM (SELECT `k` AS `k__out`, `x` AS `x__out`, `_kept_rows` AS `_kept_rows__out`, `_kept_count___sum` AS `_kept_count___sum__out`, `_kept_sum___sum` AS `_kept_sum___sum__out` FROM v_old);

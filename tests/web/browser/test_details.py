@@ -13,7 +13,7 @@ import kilonova as kn
 from kilonova.catalog import channel_store, firings, registry, runs, servers
 from kilonova.catalog.database import Catalog
 from kilonova.model.run import RunInput, RunKind
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Column, Schema
 from kilonova.model.version import Version
 from kilonova.service.project import open_project
 from kilonova.warehouse.storage import Storage
@@ -63,8 +63,7 @@ def history(catalog: Catalog) -> dict[str, int]:
     wrote(catalog, {"sold": SOLD})
     with catalog.writing() as tx:
         news = channel_store.channel(tx, "news")
-        assert news.schema is not None
-        registry.add_columns(tx, 1, news, news.schema.plus(("language", "string")))
+        registry.add_columns(tx, 1, news, [Column("language", "string")])
     found = {"idle": wrote(catalog, {"large": Writing(empty=True)}, task="large", read=[("sold", 1)])}
     wrote(catalog, {"large": Writing(rows=4)}, task="large", read=[("sold", 1)])
     wrote(catalog, {"daily": Writing(rows=4)}, task="daily", read=[("sold", 1)])

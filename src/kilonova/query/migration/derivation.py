@@ -26,7 +26,7 @@ from kilonova.query.migration.comparison import Comparison
 from kilonova.query.migration.description import describe_pair
 from kilonova.query.migration.joint import Joint
 from kilonova.query.migration.migration import Migration, NoMigration
-from kilonova.query.migration.output_migration import OutputMigration
+from kilonova.query.migration.output_migration import OutputMigration, has_same_state
 from kilonova.query.migration.pairs import moved, resolve
 from kilonova.query.migration.renaming import every_name, with_suffix
 from kilonova.query.migration.unpaired import Unpaired
@@ -72,7 +72,8 @@ def _through_pairs(
     item = replace(own, tree=tree)
     delta = maintenance_delta(item, known, MaintenanceContext(moved=moves, sizes={}, strong=True)) if moves else None
     after = resolve(tree, pairs, known)
-    last = joint.steady and all(joint.old.get(name) == value for name, value in joint.new.items())
+    same = all(joint.old.get(name) == value for name, value in joint.new.items())
+    last = joint.steady and same and has_same_state(joint.old, joint.new)
     if delta is not None and last:
         delta = Projection(delta, (*kept(names(new)), *kept((WEIGHT,))))
     first = Migration(

@@ -7,6 +7,7 @@ other conditions the rows of groups differ: they are a pair.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kilonova.query.expression import Op, Scalar, column, compose
 from kilonova.query.migration.comparer import Comparer
@@ -36,7 +37,8 @@ def compare_groups(comparison: Comparer, old: Aggregate, new: Aggregate) -> Join
     calls, columns = _merged(_over(old.calls, joint.old), _over(new.calls, joint.new))
     calls += tuple(Item(key.name, compose("MAX({})", key.value, op=Op.MIN_MAX)) for key in further)
     was, now = all_expressed(joint.was, named), all_expressed(joint.now, named)
-    if not keys_ or was is None or now is None:
+    has_pairs = not comparison.has_same_rows(replace(joint, was=(), now=()))
+    if not keys_ or was is None or now is None or (has_pairs and (was or now)):
         below, was, now = comparison.relation(joint), (), ()
     else:
         below = joint.filtered((), (item.value for item in (*keys_, *calls)))

@@ -69,6 +69,8 @@ class OutputMigration:
         gone, come = removed(self._joint, self._kinds), added(self._joint, self._kinds)
         if gone is not None and not without(gone, self._joint.was):
             return NoMigration(reason="none of its rows is a row of the new query")
+        if not has_same_state(self._joint.old, self._joint.new):
+            return self._whole(come)
         if not self._changed:
             return self._of_rows(gone, come)
         key = key_of(self._own.encoding)
@@ -263,14 +265,17 @@ class OutputMigration:
         values = {name: expressed(self._joint.new[name], self._visible) for name in columns}
         missing = tuple(name for name in columns if values[name] is None)
         if missing or further is None:
-            rows = self._completed(missing)
-            if rows is None:
+            key = self._shared_key()
+            if key is None:
                 what = f"{', '.join(missing) or 'the condition'} cannot be computed from the stored output"
                 return NoMigration(reason=f"{what}, whose rows have no key that both queries have")
+            if {*key, *missing} == self._joint.new.keys():
+                return NoMigration(reason="every column is computed differently")
+            rows = self._completed(key, missing)
         else:
             items = tuple(Item(name, value) for name, value in values.items() if value is not None)
             rows = self._stored.select(further, items)
-        texts = [self._computed(self._changed, missing)]
+        texts = [self._computed(self._changed, missing)] if self._changed else []
         if further:
             texts.append(f"removes the rows for which {self._text((not_true(further),))}")
         parts = [rows]
@@ -281,16 +286,14 @@ class OutputMigration:
         whole = parts[0] if len(parts) == 1 else Union(tuple(parts), columns)
         return self._made(whole, None, [*texts, *self._dropped()])
 
-    def _completed(self, missing: tuple[str, ...]) -> Node | None:
-        """Return the rows that both queries have, with columns that the output lacks looked up by a key.
+    def _shared_key(self) -> tuple[str, ...] | None:
+        """Return columns that stay and tell the rows apart, nulls counting as values; None if there are none."""
+        same = tuple(name for name in self._joint.new if name not in self._changed)
+        return min(unique(self._all(same), self._known), key=len, default=None)
 
-        None if rows have no key among the columns that stay, nulls counting as values; or if only the key stays.
-        """
+    def _completed(self, key: tuple[str, ...], missing: tuple[str, ...]) -> Node:
+        """Return the rows that both queries have, with columns that the output lacks looked up by a key."""
         joint = self._joint
-        same = tuple(name for name in joint.new if name not in self._changed)
-        key = min(unique(self._all(same), self._known), key=len, default=None)
-        if key is None or {*key, *missing} == joint.new.keys():
-            return None
         wanted = {f"{name}{_OUT}new": joint.new[name] for name in (*key, *missing)}
         conditions = without((*joint.was, *joint.now), ())
         looked_up = joint.select(conditions, tuple(Item(name, value) for name, value in wanted.items()))
@@ -323,6 +326,11 @@ class OutputMigration:
         shown = {value.name: name for name, value in self._joint.old.items() if value.name and KEPT not in name}
         shown |= {_out(name): name for name in self._joint.old}
         return describe_conditions(self._joint, conditions, shown)
+
+
+def has_same_state(old: Iterable[str], new: Iterable[str]) -> bool:
+    """Return whether two relations have the same state columns, which no delta can add or drop."""
+    return {name for name in old if name.startswith(KEPT)} == {name for name in new if name.startswith(KEPT)}
 
 
 def _out(name: str) -> str:
