@@ -1,7 +1,7 @@
 r"""A bound is a promise about a channel: how stale or how inconsistent its newest point may be.
 
-With T the temporal provenance of the channel's newest point (`kilonova.model.version`), T[i] its entry of path i, t⁺ the
-beginning and t⁻ the end of the validity of a source point, and *now* the end of a validity that has not ended:
+With T the temporal provenance of the channel's newest point (`kilonova.model.version`), T[i] its entry of path i, t⁺
+the beginning and t⁻ the end of the validity of a source point, and *now* the end of a validity that has not ended:
 
     bound_staleness(C, i, t):      T[i]⁻ + t ≥ now     with T[i]⁻ = min over T[i] of t⁻
     bound_inconsistency(C, t):     T⁺ < T⁻ + t         with T⁺ = max over all T[i] of t⁺, T⁻ = min over i of T[i]⁻
