@@ -160,16 +160,40 @@ def evaluate_bound(bound: Bound, version: Version, of: Callable[[str, int], Vali
         now: the present time.
     """
     match bound:
-        case StalenessBound(path=path, limit=limit):
-            end = path_validity(version, path, of).end
-            due = None if end is None else end + limit + timedelta.resolution
-            return BoundState(bound, staleness(version, path, of, now), due is not None and due <= now, due)
-        case InconsistencyBound(limit=limit):
-            start, end = _extremes(version, of)
-            violated = start is not None and end is not None and start >= end + limit
-            return BoundState(bound, inconsistency(version, of), violated, start if violated else None)
+        case StalenessBound(path=path):
+            return staleness_state(bound, path_validity(version, path, of).end, now)
+        case InconsistencyBound():
+            return inconsistency_state(bound, *_extremes(version, of))
         case _:
             assert_never(bound)
+
+
+def staleness_state(bound: StalenessBound, end: datetime | None, now: datetime) -> BoundState:
+    """Return the state of a staleness bound.
+
+    Args:
+        bound: the bound.
+        end: T[i]⁻; None for now.
+        now: the present time.
+    """
+    if end is None:
+        return BoundState(bound, ZERO, False, None)
+    due = end + bound.limit + timedelta.resolution
+    return BoundState(bound, max(now - end, ZERO), due <= now, due)
+
+
+def inconsistency_state(bound: InconsistencyBound, start: datetime | None, end: datetime | None) -> BoundState:
+    """Return the state of an inconsistency bound.
+
+    Args:
+        bound: the bound.
+        start: T⁺; None for the beginning of time.
+        end: T⁻; None for now.
+    """
+    if start is None or end is None:
+        return BoundState(bound, ZERO, False, None)
+    violated = start >= end + bound.limit
+    return BoundState(bound, max(start - end, ZERO), violated, start if violated else None)
 
 
 def next_due(states: Iterable[BoundState]) -> BoundState | None:

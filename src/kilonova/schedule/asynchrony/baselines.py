@@ -1,0 +1,88 @@
+"""GREEDY and RANDOM: the schedulers that ours is compared with (asynchronous scheduling, 7.2).
+
+Both consider the blocks that one invocation can write from stored ones, after pruning of old blocks and compulsory
+chaining, that keep the propagated limits. GREEDY takes the cheapest; RANDOM one that costs nothing, or else any.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kilonova.model.bound import BoundState
+from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
+from kilonova.schedule.asynchrony.block_search import BlockSearch, SearchRules
+from kilonova.schedule.asynchrony.channel_limits import LimitCheck
+from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan
+from kilonova.schedule.asynchrony.pruning import Pruning
+from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
+from kilonova.schedule.asynchrony.search_entry import Entry, invocations_of
+
+_PASSES = frozenset({Pruning.OLD_BLOCKS, Pruning.DELTA_CHAINS, Pruning.UPSTREAM_LIMITS})
+
+Choose = Callable[[Sequence[Entry]], Entry]
+
+
+def cheapest(entries: Sequence[Entry]) -> Entry:
+    """Return the cheapest block."""
+    return min(entries, key=lambda entry: (entry.cost, entry.number))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomChoice:
+    """Choice of a block that costs nothing, or else of any, by a seed."""
+
+    seed: int
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_random", random.Random(self.seed))
+
+    def __call__(self, entries: Sequence[Entry]) -> Entry:
+        """Return a block."""
+        free = [entry for entry in entries if not entry.cost]
+        return free[0] if free else self._random.choice(entries)
+
+
+@dataclass(frozen=True)
+class SingleStepScheduler:
+    """Scheduler whose plans have one invocation each.
+
+    Attributes:
+        full: the scheduler that it is compared with, for its workflow and bounds.
+        choose: how it chooses among the blocks that it could write next.
+    """
+
+    full: AsynchronousScheduler
+    choose: Choose = cheapest
+
+    def states(self, state: SchedulingState) -> tuple[BoundState, ...]:
+        """Return the states of the bounds on outputs."""
+        return self.full.states(state)
+
+    def plan(self, state: SchedulingState) -> ExecutionPlan:
+        """Return a plan of one invocation; an empty one if no bound is violated or nothing can be written."""
+        violated = [each for each in self.states(state) if each.violated]
+        if not violated:
+            return ExecutionPlan()
+        workflow = self.full.workflow
+        channels = workflow.upstream(output.channel for output in state.outputs)
+        blocks = self.full.candidates(state, channels, _PASSES)
+        rules = SearchRules(
+            channels=channels,
+            declared=LimitCheck(workflow.paths, state.times, state.now, self.full.declared),
+            kept=LimitCheck(workflow.paths, state.times, state.now, self.full.propagated),
+        )
+        heads = {output.channel: output.head for output in state.outputs}
+        search = BlockSearch(workflow, state.times, rules, heads, depth=1)
+        search.run(blocks)
+        candidates = [entry for entry in search.best.values() if entry.block is None]
+        if not candidates:
+            return ExecutionPlan(violated=tuple(each.bound for each in violated))
+        chosen = self.choose(candidates)
+        return ExecutionPlan(
+            invocations=invocations_of(chosen.plan, search.drafts, search.written),
+            cost=chosen.cost,
+            violated=tuple(each.bound for each in violated),
+        )

@@ -1,0 +1,35 @@
+"""The frontier of a channel: up to where its blocks have been processed into outputs (asynchronous scheduling, 6.2.1).
+
+The frontier of an output is its head. That of a channel consists, for each output and each way to it, of the entries
+of the output's frontier that come through the channel: a *frontier set*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kilonova.schedule.asynchrony.provenance import Newest, newest
+from kilonova.schedule.asynchrony.scheduling_state import Output
+from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
+
+Frontiers = Mapping[str, frozenset[Newest]]
+"""The frontier set of each channel that leads to an output."""
+
+
+def frontiers_of(workflow: WorkflowModel, outputs: Iterable[Output]) -> Frontiers:
+    """Return the frontier set of each channel from which some outputs are computed."""
+    found: dict[str, set[Newest]] = {output.channel: {newest(output.head)} for output in outputs}
+    for name in reversed(workflow.order):
+        task, frontier = workflow.writer.get(name), found.get(name)
+        if task is None or frontier is None:
+            continue
+        places = {path: place for place, path in enumerate(workflow.paths[name])}
+        for read in dict.fromkeys(task.reads):
+            kept = [places[(*path, task.name)] for path in workflow.paths[read]]
+            found.setdefault(read, set()).update(tuple(each[place] for place in kept) for each in frontier)
+    return {name: frozenset(each) for name, each in found.items()}
+
+
+def least_frontier(frontier: frozenset[Newest]) -> Newest:
+    """Return the least element of a frontier set, entry by entry."""
+    return tuple(map(min, zip(*frontier, strict=True)))

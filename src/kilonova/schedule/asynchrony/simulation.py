@@ -1,0 +1,371 @@
+"""Simulation of a workflow under a scheduler (asynchronous scheduling, section 7).
+
+Everything is modelled but the execution of tasks: what an invocation takes and writes is what its models say, times a
+random factor whose average distance from 1 is 50%. The computers are elastic: an invocation that costs c hours of one
+of them takes c divided by their number. Plans run one after another; data that arrive meanwhile are processed after.
+
+The result is a pure function of the arguments. Measured are
+
+- *freshness lag*: from the violation of a staleness bound of an output to its repair, in computer hours; a bound that
+  is still violated at the end counts until then;
+- *processing cost*: the sum over all invocations, in computer hours;
+- *scheduling time*: the running time of the scheduler, if a timer is given.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from kilonova.model.bound import Bound, BoundState, StalenessBound
+from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
+from kilonova.schedule.asynchrony.channel_limits import LimitCheck
+from kilonova.schedule.asynchrony.data_block import BASE, BlockKey, BlockType, DataBlock, key_of
+from kilonova.schedule.asynchrony.execution_plan import ChainStep, ConversionStep, ExecutionPlan, Invocation, TaskStep
+from kilonova.schedule.asynchrony.linear_model import LinearModel
+from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
+from kilonova.schedule.asynchrony.pruning import Pruning
+from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.state_changes import with_blocks
+from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
+
+_CLEANED = frozenset({Pruning.OLD_BLOCKS, Pruning.DELTA_CHAINS})
+"""The passes by which blocks that are of no use any more are dropped for good."""
+
+_SPREAD = 0.5 * math.sqrt(math.pi / 2)
+"""Standard deviation of a normal distribution whose average distance from its mean is 0.5."""
+
+_LEAST_FACTOR = 0.05
+
+
+class PlanningScheduler(Protocol):
+    """A scheduler that can be simulated."""
+
+    def states(self, state: SchedulingState) -> tuple[BoundState, ...]:
+        """Return the states of the bounds on outputs."""
+
+    def plan(self, state: SchedulingState) -> ExecutionPlan:
+        """Return what is to run now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Data that arrive regularly on a source channel.
+
+    Attributes:
+        channel: the source channel.
+        kind: the type of the deltas that arrive.
+        rows: rows of an arrival.
+        every: time between two arrivals.
+        first: time from the beginning of the simulation to the first arrival.
+        initial: rows that are there at the beginning.
+    """
+
+    channel: str
+    kind: BlockType
+    rows: float
+    every: timedelta
+    first: timedelta = timedelta()
+    initial: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A workflow with its bounds, consumers and arrivals.
+
+    Attributes:
+        workflow: the workflow.
+        bounds: its bounds.
+        accepts: the block types that the consumers of each output channel accept.
+        feeds: the arrivals.
+    """
+
+    workflow: WorkflowModel
+    bounds: tuple[Bound, ...]
+    accepts: Mapping[str, frozenset[BlockType]]
+    feeds: tuple[Feed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Rows that arrive at a time."""
+
+    time: datetime
+    channel: str
+    kind: BlockType
+    rows: float
+
+
+def arrivals_of(feeds: Sequence[Feed], start: datetime, duration: timedelta) -> list[Arrival]:
+    """Return all arrivals of some feeds, in order; what is there at the beginning arrives then."""
+    found = [Arrival(start, feed.channel, feed.kind, feed.initial) for feed in feeds if feed.initial]
+    for feed in feeds:
+        begin = feed.first or feed.every
+        count = max(0, math.ceil((duration - begin) / feed.every))
+        found += (
+            Arrival(start + begin + number * feed.every, feed.channel, feed.kind, feed.rows) for number in range(count)
+        )
+    return sorted(found, key=lambda arrival: (arrival.time, arrival.channel))
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A violation of a staleness bound that was repaired.
+
+    Attributes:
+        bound: the bound.
+        since: when it became violated.
+        until: when it was repaired, or the end of the simulation.
+        computer_hours: the time between them, in hours of all computers.
+    """
+
+    bound: Bound
+    since: datetime
+    until: datetime
+    computer_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """A plan that was executed.
+
+    Attributes:
+        start: when it began.
+        end: when it ended.
+        cost: what it cost, in computer hours.
+        plan: the plan.
+    """
+
+    start: datetime
+    end: datetime
+    cost: float
+    plan: ExecutionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSample:
+    """The states of the bounds at a time."""
+
+    time: datetime
+    states: tuple[BoundState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult:
+    """What a simulation found.
+
+    Attributes:
+        runs: the executed plans.
+        lags: the violations of staleness bounds.
+        samples: the states of the bounds, before and after each run.
+        decisions: number of decisions, those to do nothing included.
+        scheduling_seconds: running time of the scheduler; 0 without a timer.
+        unmet: number of decisions that found no plan for some output.
+    """
+
+    runs: tuple[SimulatedRun, ...]
+    lags: tuple[Lag, ...]
+    samples: tuple[BoundSample, ...]
+    decisions: int
+    scheduling_seconds: float
+    unmet: int
+
+    @property
+    def cost(self) -> float:
+        """The processing cost, in computer hours."""
+        return sum(run.cost for run in self.runs)
+
+    @property
+    def median_lag(self) -> float:
+        """The median freshness lag, in computer hours; 0 if no bound was violated."""
+        return statistics.median(lag.computer_hours for lag in self.lags) if self.lags else 0.0
+
+
+def simulate(
+    scenario: Scenario,
+    scheduler: PlanningScheduler,
+    *,
+    start: datetime,
+    duration: timedelta,
+    seed: int,
+    computers: int = 1000,
+    noise: float = 1.0,
+    timer: Callable[[], float] = lambda: 0.0,
+) -> SimulationResult:
+    """Simulate a workflow.
+
+    Args:
+        scenario: the workflow with its bounds and arrivals.
+        scheduler: the scheduler.
+        start: the beginning.
+        duration: how long it lasts.
+        seed: the seed of the random factors.
+        computers: number of computers.
+        noise: multiple of the usual noise; 0 for none.
+        timer: returns a time in seconds, to measure the scheduler.
+    """
+    world = _World.begin(scenario, start, random.Random(seed), computers, noise)
+    arrivals = arrivals_of(scenario.feeds, start, duration)
+    end, now, place = start + duration, start, 0
+    decisions = unmet = 0
+    seconds = 0.0
+    while now < end:
+        while place < len(arrivals) and arrivals[place].time <= now:
+            world.receive(arrivals[place])
+            place += 1
+        state = world.state(now + timedelta.resolution)
+        states = scheduler.states(state)
+        began = timer()
+        plan = scheduler.plan(state)
+        seconds += timer() - began
+        decisions += 1
+        unmet += bool(plan.unmet)
+        if plan.invocations:
+            now = world.execute(plan, state, states, scheduler, end)
+            continue
+        world.samples.append(BoundSample(now, states))
+        due = [each.due for each in states if each.due is not None and each.due > now + timedelta.resolution]
+        now = min([*due, *(arrival.time for arrival in arrivals[place : place + 1]), end])
+    world.end(scheduler.states(world.state(end)), end)
+    return SimulationResult(
+        runs=tuple(world.runs),
+        lags=tuple(world.lags),
+        samples=tuple(world.samples),
+        decisions=decisions,
+        scheduling_seconds=seconds,
+        unmet=unmet,
+    )
+
+
+@dataclass(slots=True)
+class _World:
+    """The simulated workflow."""
+
+    scenario: Scenario
+    randomness: random.Random
+    computers: int
+    noise: float
+    cleaner: AsynchronousScheduler
+    blocks: dict[str, tuple[DataBlock, ...]]
+    times: dict[str, ArrivalTimes]
+    heads: dict[str, Provenance]
+    runs: list[SimulatedRun] = field(default_factory=list)
+    lags: list[Lag] = field(default_factory=list)
+    samples: list[BoundSample] = field(default_factory=list)
+
+    @classmethod
+    def begin(
+        cls, scenario: Scenario, start: datetime, randomness: random.Random, computers: int, noise: float
+    ) -> _World:
+        """Return a workflow whose channels are empty."""
+        paths = scenario.workflow.paths
+        origin = {name: (ORIGIN,) * len(each) for name, each in paths.items()}
+        return cls(
+            scenario,
+            randomness,
+            computers,
+            noise,
+            AsynchronousScheduler(scenario.workflow, scenario.bounds),
+            {name: (DataBlock(name, BASE, None, origin[name], 0.0, (0, 0)),) for name in paths},
+            {name: ArrivalTimes() for name in paths if name not in scenario.workflow.writer},
+            {name: origin[name] for name in scenario.accepts},
+        )
+
+    def state(self, now: datetime) -> SchedulingState:
+        """Return what the scheduler sees."""
+        outputs = tuple(Output(name, self.scenario.accepts[name], head) for name, head in self.heads.items())
+        return SchedulingState(now=now, times=dict(self.times), blocks=dict(self.blocks), outputs=outputs)
+
+    def receive(self, arrival: Arrival) -> None:
+        """Store rows that arrive."""
+        known = self.times[arrival.channel]
+        number = known.points[-1] + 1 if known.points else 1
+        self.times[arrival.channel] = ArrivalTimes((*known.points, number), (*known.times, arrival.time))
+        start: Provenance = (((number - 1, number - 1),),)
+        target: Provenance = (((number, number),),)
+        points = (number - 1, number)
+        block = DataBlock(arrival.channel, arrival.kind, start, target, arrival.rows, points)
+        self.blocks[arrival.channel] += (block,)
+
+    def execute(
+        self,
+        plan: ExecutionPlan,
+        state: SchedulingState,
+        before: tuple[BoundState, ...],
+        scheduler: PlanningScheduler,
+        end: datetime,
+    ) -> datetime:
+        """Execute a plan, and return when it has ended."""
+        cost = 0.0
+        rows: dict[BlockKey, float] = {}
+        written: list[DataBlock] = []
+        for invocation in plan.invocations:
+            block, own = self._invoke(invocation, rows)
+            cost += own
+            written.append(block)
+        ended = state.now + timedelta(hours=cost / self.computers)
+        if ended <= end:
+            self._store(written, state)
+        after = scheduler.states(self.state(state.now))
+        for was, has_become in zip(before, after, strict=True):
+            if was.violated and has_become.due != was.due:
+                self._record_lag(was, ended)
+        self.samples += (BoundSample(state.now, before), BoundSample(ended, scheduler.states(self.state(ended))))
+        self.runs.append(SimulatedRun(state.now, ended, cost, plan))
+        return ended
+
+    def _invoke(self, invocation: Invocation, rows: dict[BlockKey, float]) -> tuple[DataBlock, float]:
+        """Return what an invocation writes, and its cost."""
+        sizes = [rows.get(key_of(block), block.rows) for port in invocation.reads for block in port]
+        cost_model, row_model = _models_of(self.scenario.workflow, invocation)
+        written = max(0.0, row_model(sizes))
+        if isinstance(invocation.step, TaskStep):
+            written *= self._factor()
+        cost = 0.0 if isinstance(invocation.step, ChainStep) else cost_model(sizes, written) * self._factor()
+        block = invocation.writes
+        rows[key_of(block)] = written
+        return DataBlock(block.channel, block.kind, block.start, block.target, written), cost
+
+    def _factor(self) -> float:
+        """Return a random factor."""
+        return max(_LEAST_FACTOR, 1.0 + self.noise * self.randomness.gauss(0.0, _SPREAD))
+
+    def _store(self, written: Sequence[DataBlock], state: SchedulingState) -> None:
+        """Store the blocks of a plan, pass them to consumers, and drop those of no further use."""
+        declared = LimitCheck(self.scenario.workflow.paths, self.times, state.now, self.cleaner.declared)
+        after = with_blocks(self.state(state.now), written, declared)
+        self.heads = {output.channel: output.head for output in after.outputs}
+        self.blocks = dict(self.cleaner.candidates(after, after.blocks, _CLEANED))
+
+    def _record_lag(self, state: BoundState, until: datetime) -> None:
+        """Record the end of a violation."""
+        if isinstance(state.bound, StalenessBound) and state.due is not None:
+            hours = (until - state.due) / timedelta(hours=1) * self.computers
+            self.lags.append(Lag(state.bound, state.due, until, hours))
+
+    def end(self, states: tuple[BoundState, ...], end: datetime) -> None:
+        """Record the bounds that are still violated."""
+        for each in states:
+            if each.violated:
+                self._record_lag(each, end)
+
+
+def _models_of(workflow: WorkflowModel, invocation: Invocation) -> tuple[LinearModel, LinearModel]:
+    """Return the cost and size models of an invocation."""
+    match invocation.step:
+        case TaskStep(task, variant):
+            writer = workflow.writer[invocation.writes.channel]
+            assert writer.name == task
+            found = next(each for each in writer.variants if each.name == variant)
+            return found.cost, found.rows
+        case ConversionStep(channel, source, target):
+            known = workflow.channel[channel].conversions
+            conversion = next(each for each in known if (each.source, each.target) == (source, target))
+            return conversion.cost, conversion.rows
+        case ChainStep():
+            return LinearModel(0.0, (0.0, 0.0)), LinearModel(0.0, (1.0, 1.0))
