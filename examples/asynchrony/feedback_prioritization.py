@@ -42,5 +42,5 @@ def scenario() -> Scenario:
             StalenessBound(channel="feedback", path=("searches", "other", "merge"), limit=timedelta(days=1)),
         ),
         accepts={"feedback": frozenset({BASE, STRONG, MONOTONE})},
-        feeds=(Feed("searches", MONOTONE, 10.0, timedelta(minutes=30), initial=1_000.0),),
+        feeds=(Feed("searches", MONOTONE, 10.0, timedelta(minutes=30)),),
     )

@@ -30,6 +30,7 @@ from kilonova.schedule.asynchrony.overkill import overkill_rule
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
 from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
 from kilonova.schedule.asynchrony.search_entry import Entry, invocations_of
+from kilonova.schedule.asynchrony.search_index import SearchIndex, index_of
 from kilonova.schedule.asynchrony.state_changes import continuation, with_blocks
 from kilonova.schedule.asynchrony.unmet import explain_unmet
 from kilonova.schedule.asynchrony.upstream_limits import propagated_limits
@@ -90,6 +91,11 @@ class AsynchronousScheduler:
     def propagated(self) -> Limits:
         """The limits with those of the channels downstream."""
         return propagated_limits(self.workflow, self.declared)
+
+    @cached_property
+    def index(self) -> SearchIndex:
+        """The index of the workflow."""
+        return index_of(self.workflow)
 
     def states(self, state: SchedulingState) -> tuple[BoundState, ...]:
         """Return the states of the bounds on outputs."""
@@ -166,7 +172,8 @@ class AsynchronousScheduler:
         channels = self.workflow.upstream(bound.channel for bound in violated)
         blocks = self.candidates(state, channels, passes)
         heads = {output.channel: output.head for output in state.outputs}
-        search = BlockSearch(self.workflow, state.times, self._rules(state, channels, blocks, passes), heads)
+        rules = self._rules(state, channels, blocks, passes)
+        search = BlockSearch(self.workflow, self.index, state.times, rules, heads)
         search.run(blocks)
         return search
 

@@ -75,7 +75,7 @@ class SingleStepScheduler:
             kept=LimitCheck(workflow.paths, state.times, state.now, self.full.propagated),
         )
         heads = {output.channel: output.head for output in state.outputs}
-        search = BlockSearch(workflow, state.times, rules, heads, depth=1)
+        search = BlockSearch(workflow, self.full.index, state.times, rules, heads, depth=1)
         search.run(blocks)
         candidates = [entry for entry in search.best.values() if entry.block is None]
         if not candidates:

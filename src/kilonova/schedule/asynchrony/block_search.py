@@ -17,8 +17,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck
 from kilonova.schedule.asynchrony.data_block import (
@@ -28,11 +29,10 @@ from kilonova.schedule.asynchrony.data_block import (
     BlockKey,
     BlockType,
     DataBlock,
-    accepted_types,
     applied,
     is_weak,
 )
-from kilonova.schedule.asynchrony.execution_plan import ChainStep, ConversionStep, Step, TaskStep
+from kilonova.schedule.asynchrony.execution_plan import ChainStep, Step
 from kilonova.schedule.asynchrony.linear_model import LinearModel
 from kilonova.schedule.asynchrony.provenance import (
     EMPTY,
@@ -47,14 +47,8 @@ from kilonova.schedule.asynchrony.provenance import (
     union,
 )
 from kilonova.schedule.asynchrony.search_entry import Draft, Entry
-from kilonova.schedule.asynchrony.workflow_model import (
-    Conversion,
-    PortForm,
-    PortSignature,
-    TaskModel,
-    VariantModel,
-    WorkflowModel,
-)
+from kilonova.schedule.asynchrony.search_index import BoundPort, ConversionUse, SearchIndex, VariantUse
+from kilonova.schedule.asynchrony.workflow_model import Conversion, PortForm, TaskModel, WorkflowModel
 
 Filling = tuple[Provenance, Provenance, tuple[Entry, ...]]
 """What a port reads: the provenance before and after it, and the blocks."""
@@ -83,21 +77,13 @@ class SearchRules:
     long_term: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """A port by which a variant may read a block."""
-
-    task: TaskModel
-    variant: VariantModel
-    port: int
-
-
 @dataclass(slots=True)
 class BlockSearch:
     """A search.
 
     Attributes:
         workflow: the workflow.
+        index: its index.
         times: the points of each source channel.
         rules: what is left out.
         heads: the provenance of each output's relation; a delta that applies to it must keep the limits afterwards.
@@ -105,10 +91,11 @@ class BlockSearch:
         drafts: the invocations considered, by number.
         written: the entry that each of them writes.
         best: the entry of each block that was not pruned.
-        refused: for each channel, the cheapest blocks that would break its limits.
+        refused: of each output, what it would reflect after the first block found that would break its limits.
     """
 
     workflow: WorkflowModel
+    index: SearchIndex
     times: Mapping[str, ArrivalTimes]
     rules: SearchRules
     heads: Mapping[str, Provenance]
@@ -116,14 +103,13 @@ class BlockSearch:
     drafts: list[Draft] = field(default_factory=list)
     written: list[Entry] = field(default_factory=list)
     best: dict[BlockKey, Entry] = field(default_factory=dict)
-    refused: dict[str, tuple[float, Provenance]] = field(default_factory=dict)
+    refused: dict[str, Provenance] = field(default_factory=dict)
     _queue: list[tuple[float, int, Entry]] = field(default_factory=list)
     _ready: dict[tuple[str, BlockType], list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _ahead: dict[tuple[str, BlockType, Provenance | None], list[Entry]] = field(
         default_factory=lambda: defaultdict(list)
     )
     _left_out: set[BlockKey] = field(default_factory=set)
-    _uses: dict[str, list[_Use]] = field(default_factory=dict)
     _count: int = 0
 
     def run(self, blocks: Mapping[str, tuple[DataBlock, ...]]) -> None:
@@ -173,87 +159,89 @@ class BlockSearch:
 
     def _generate(self, entry: Entry) -> None:
         """Enumerate the blocks that can be written from a block together with other optimized ones (blockGen)."""
-        for use in self._uses_of(entry.channel):
-            filled = self._fillings(use.variant.ports[use.port], entry.channel, entry)
-            if not filled:
+        key = (entry.channel, entry.kind)
+        for use in self.index.variants.get(key, ()):
+            if use.task.writes not in self.rules.channels:
                 continue
-            others = [
-                filled if place == use.port else self._fillings(port, channel, None)
-                for place, (port, channel) in enumerate(zip(use.variant.ports, use.task.reads, strict=True))
-            ]
-            for combination in itertools.product(*others):
-                self._invoke(use.task, use.variant, combination)
-        for conversion in self.workflow.channel[entry.channel].conversions:
+            fillings: list[list[Filling]] = []
+            for place, port in enumerate(use.ports):
+                found = self._fillings_with(port, entry) if place == use.port else self._fillings(port)
+                if not found:
+                    break
+                fillings.append(found)
+            else:
+                for combination in itertools.product(*fillings):
+                    self._invoke(use, combination)
+        for conversion in self.index.conversions.get(key, ()):
             self._convert(conversion, entry)
         if entry.kind != BASE:
             self._chain(entry)
 
-    def _uses_of(self, channel: str) -> list[_Use]:
-        """Return the ports by which variants of wanted channels may read a channel."""
-        known = self._uses.get(channel)
-        if known is None:
-            known = self._uses[channel] = [
-                _Use(task, variant, port)
-                for task in self.workflow.readers[channel]
-                if task.writes in self.rules.channels
-                for variant in task.variants
-                for port, name in enumerate(task.reads)
-                if name == channel and variant.ports[port].form is not PortForm.NOTHING
-            ]
-        return known
-
-    def _fillings(self, port: PortSignature, channel: str, entry: Entry | None) -> list[Filling]:
-        """Return what a port can read of optimized blocks: all of it, or what contains a block."""
-        if port.form is PortForm.NOTHING:
-            nothing: Provenance = (EMPTY,) * len(self.workflow.paths[channel])
-            return [(nothing, nothing, ())]
-        if port.form is PortForm.BASE:
-            bases = self._offered(channel, BASE, entry)
-            return [(base.target, base.target, (base,)) for base in bases if base.usable]
-        deltas = [
-            delta
-            for kind in accepted_types(port.delta)
-            for delta in self._offered(channel, kind, None if entry is not None and entry.kind == BASE else entry)
-            if delta.usable
-        ]
-        if port.form is PortForm.DELTA:
-            if entry is not None and entry.kind == BASE:
+    def _fillings_with(self, port: BoundPort, entry: Entry) -> list[Filling]:
+        """Return what a port can read that contains a block."""
+        if port.form is PortForm.BASE_AND_DELTA:
+            if entry.kind == BASE:
+                return [
+                    (entry.target, delta.target, (entry, delta))
+                    for delta in self._deltas(port)
+                    if delta.start == entry.target
+                ]
+            if not entry.usable:
                 return []
-            return [(_start(delta), delta.target, (delta,)) for delta in deltas]
-        bases = self._offered(channel, BASE, entry if entry is not None and entry.kind == BASE else None)
-        return [
-            (base.target, delta.target, (base, delta))
-            for base in bases
-            for delta in deltas
-            if delta.start == base.target
-        ]
+            bases = self._optimized(port.channel, BASE)
+            return [(base.target, entry.target, (base, entry)) for base in bases if base.target == entry.start]
+        if not entry.usable:
+            return []
+        return [(entry.target if entry.start is None else entry.start, entry.target, (entry,))]
 
-    def _offered(self, channel: str, kind: BlockType, entry: Entry | None) -> list[Entry]:
-        """Return a block if it is of a type, or all optimized blocks of that type."""
-        if entry is None:
-            return [each for each in self._ready[channel, kind] if not each.pruned]
-        return [entry] if entry.kind == kind else []
+    def _fillings(self, port: BoundPort) -> list[Filling]:
+        """Return what a port can read of optimized blocks."""
+        match port.form:
+            case PortForm.NOTHING:
+                nothing = (EMPTY,) * port.paths
+                return [(nothing, nothing, ())]
+            case PortForm.BASE:
+                bases = self._optimized(port.channel, BASE)
+                return [(base.target, base.target, (base,)) for base in bases if base.usable]
+            case PortForm.DELTA:
+                return [(_start(delta), delta.target, (delta,)) for delta in self._deltas(port)]
+            case PortForm.BASE_AND_DELTA:
+                pairs = itertools.product(self._optimized(port.channel, BASE), self._deltas(port))
+                return [
+                    (base.target, delta.target, (base, delta)) for base, delta in pairs if delta.start == base.target
+                ]
+            case _:
+                assert_never(port.form)
 
-    def _invoke(self, task: TaskModel, variant: VariantModel, ports: tuple[Filling, ...]) -> None:
+    def _deltas(self, port: BoundPort) -> list[Entry]:
+        """Return the optimized deltas that a port may read."""
+        return [delta for kind in port.deltas for delta in self._optimized(port.channel, kind) if delta.usable]
+
+    def _optimized(self, channel: str, kind: BlockType) -> list[Entry]:
+        """Return the optimized blocks of a channel and type."""
+        return [entry for entry in self._ready[channel, kind] if not entry.pruned]
+
+    def _invoke(self, use: VariantUse, ports: tuple[Filling, ...]) -> None:
         """Consider an invocation of a variant."""
-        before = self._combined(task, tuple(filling[0] for filling in ports))
-        after = self._combined(task, tuple(filling[1] for filling in ports))
-        start = None if variant.produces == BASE else before
+        task, variant = use.task, use.variant
+        after = self._combined(task, [filling[1] for filling in ports])
+        start: Provenance | None = None
         kind = variant.produces
-        if kind == STRONG and variant.keeps_monotone and _all_monotone(ports):
-            kind = MONOTONE
-        if start is not None and not precedes(newest(start), newest(after)):
-            return
+        if kind != BASE:
+            start = self._combined(task, [filling[0] for filling in ports])
+            if kind == STRONG and variant.keeps_monotone and _all_monotone(ports):
+                kind = MONOTONE
+            if not precedes(newest(start), newest(after)):
+                return
         if variant.synchronous:
             paths = self.workflow.paths[task.writes]
             consistent = is_consistent(after, paths, self.times)
             if not consistent or (start is not None and not is_consistent(start, paths, self.times)):
                 return
-        step = TaskStep(task.name, variant.name)
-        reads = tuple(filling[2] for filling in ports)
-        self._offer(step, (task.writes, kind, start, after), reads, variant.cost, variant.rows)
+        reads = tuple([filling[2] for filling in ports])
+        self._offer(use.step, (task.writes, kind, start, after), reads, variant.cost, variant.rows)
 
-    def _combined(self, task: TaskModel, ports: tuple[Provenance, ...]) -> Provenance:
+    def _combined(self, task: TaskModel, ports: list[Provenance]) -> Provenance:
         """Return ⊕ over the ports of a task: entries of a path that several ports have are united."""
         joined = tuple(itertools.chain.from_iterable(ports))
         paths = self.workflow.paths[task.writes]
@@ -265,55 +253,28 @@ class BlockSearch:
             entries[path] = union(entries.get(path, EMPTY), entry)
         return tuple(entries.values())
 
-    def _convert(self, conversion: Conversion, entry: Entry) -> None:
+    def _convert(self, use: ConversionUse, entry: Entry) -> None:
         """Consider the conversions of a block, as the block converted or as the old base beside it."""
-        step = ConversionStep(entry.channel, conversion.source, conversion.target)
-        for base, block in self._convertible(conversion, entry):
-            reads = (block,) if base is None else (base, block)
-            if conversion.target == BASE:
-                assert base is not None
-                target = converted(base.target, _start(block), block.target)
-                if target is None or not precedes(base.newest, newest(target)):
-                    continue
-                key: BlockKey = (entry.channel, BASE, None, target)
-            elif conversion.source == BASE:
-                assert base is not None
-                key = (entry.channel, conversion.target, base.target, block.target)
-            else:
-                key = (entry.channel, conversion.target, block.start, block.target)
-            self._offer(step, key, (reads,), conversion.cost, conversion.rows)
-
-    def _convertible(self, conversion: Conversion, entry: Entry) -> Iterator[tuple[Entry | None, Entry]]:
-        """Yield pairs of an old base and a block to convert, of which one is a given block."""
-        channel = entry.channel
-        if conversion.source == BASE:
-            if entry.kind == BASE:
-                for other in self._offered(channel, BASE, None):
-                    if precedes(other.newest, entry.newest):
-                        yield other, entry
-                    elif precedes(entry.newest, other.newest):
-                        yield entry, other
-            return
-        if not conversion.reads_base:
-            if entry.kind == conversion.source:
-                yield None, entry
-            return
-        strict = conversion.target != BASE
-        if entry.kind == conversion.source:
-            for base in self._offered(channel, BASE, None):
-                if not strict or base.target == entry.start:
-                    yield base, entry
-        elif entry.kind == BASE:
-            for delta in self._offered(channel, conversion.source, None):
-                if not strict or delta.start == entry.target:
-                    yield entry, delta
+        conversion, channel = use.conversion, entry.channel
+        pairs: list[tuple[Entry | None, Entry]]
+        if use.as_old_base:
+            pairs = [(entry, block) for block in self._optimized(channel, conversion.source)]
+        elif conversion.reads_base:
+            pairs = [(base, entry) for base in self._optimized(channel, BASE)]
+        else:
+            pairs = [(None, entry)]
+        for base, block in pairs:
+            key = _converted_key(conversion, base, block)
+            if key is not None:
+                reads = (block,) if base is None else (base, block)
+                self._offer(use.step, key, (reads,), conversion.cost, conversion.rows)
 
     def _chain(self, entry: Entry) -> None:
         """Consider the chains of a delta with the deltas that abut it."""
         kinds = (entry.kind,) if is_weak(entry.kind) else (STRONG, MONOTONE)
         for kind in kinds:
             chained = kind if kind == entry.kind else STRONG
-            for other in self._offered(entry.channel, kind, None):
+            for other in self._optimized(entry.channel, kind):
                 for first, second in ((entry, other), (other, entry)):
                     if first.target == second.start:
                         key: BlockKey = (entry.channel, chained, first.start, second.target)
@@ -333,16 +294,16 @@ class BlockSearch:
         known = self.best.get(key)
         if known is not None and known.optimized:
             return
+        ahead = newest(key[3])
+        if known is None and self._is_left_out(key, ahead):
+            self._left_out.add(key)
+            return
         read = tuple(itertools.chain.from_iterable(reads))
         sizes = [entry.rows for entry in read]
         written = max(0.0, rows(sizes))
         own = cost(sizes, written)
         plan, total = self._together(read, own)
         if known is not None and total >= known.cost:
-            return
-        ahead = newest(key[3])
-        if known is None and self._is_left_out(key, ahead, total):
-            self._left_out.add(key)
             return
         number = len(self.drafts)
         usable = self.rules.declared.holds(key[0], key[3]) if known is None else known.usable
@@ -365,18 +326,16 @@ class BlockSearch:
         plan = planned[0].plan.union(*(entry.plan for entry in planned[1:]))
         return plan, sum(self.drafts[number].cost for number in plan) + own
 
-    def _is_left_out(self, key: BlockKey, ahead: Newest, cost: float) -> bool:
+    def _is_left_out(self, key: BlockKey, ahead: Newest) -> bool:
         """Return whether a block breaks a limit, or is left out by another rule."""
         channel, kind, start, target = key
-        if not self._keeps_limits(channel, start, target, cost):
-            return True
-        if self.rules.overkill(channel, kind, ahead):
+        if self.rules.overkill(channel, kind, ahead) or not self._keeps_limits(channel, start, target):
             return True
         return self.rules.long_term and any(
             not each.pruned and precedes(ahead, each.newest) for each in self._ahead[channel, kind, start]
         )
 
-    def _keeps_limits(self, channel: str, start: Provenance | None, target: Provenance, cost: float) -> bool:
+    def _keeps_limits(self, channel: str, start: Provenance | None, target: Provenance) -> bool:
         """Return whether a block keeps the limits of its channel.
 
         The relation of an output is what its consumers have. So a delta that applies to it is judged by what results,
@@ -388,8 +347,7 @@ class BlockSearch:
             return self.rules.kept.holds(channel, target)
         if self.rules.kept.breach(channel, result, head) is None:
             return True
-        if channel not in self.refused or cost < self.refused[channel][0]:
-            self.refused[channel] = (cost, result)
+        self.refused.setdefault(channel, result)
         return False
 
     def _drop_overtaken(self, entry: Entry) -> None:
@@ -406,6 +364,24 @@ class BlockSearch:
 
 _FREE = LinearModel(0.0, (0.0, 0.0))
 _SUM = LinearModel(0.0, (1.0, 1.0))
+
+
+def _converted_key(conversion: Conversion, base: Entry | None, block: Entry) -> BlockKey | None:
+    """Return what a conversion writes; None if it cannot convert the block with the help of the old base."""
+    if base is None:
+        return (block.channel, conversion.target, block.start, block.target)
+    if conversion.source == BASE:
+        if not precedes(base.newest, block.newest):
+            return None
+        return (block.channel, conversion.target, base.target, block.target)
+    if conversion.target == BASE:
+        target = converted(base.target, _start(block), block.target)
+        if target is None or not precedes(base.newest, newest(target)):
+            return None
+        return (block.channel, BASE, None, target)
+    if base.target != block.start:
+        return None
+    return (block.channel, conversion.target, block.start, block.target)
 
 
 def _start(delta: Entry) -> Provenance:

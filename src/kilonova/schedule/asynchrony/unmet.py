@@ -15,9 +15,8 @@ def explain_unmet(search: BlockSearch, output: Output, state: SchedulingState) -
     """
     refused = search.refused.get(output.channel)
     if refused is not None:
-        cost, provenance = refused
-        breach = search.rules.kept.breach(output.channel, provenance)
-        return UnmetOutput(output.channel, f"the cheapest block, at a cost of {cost:.3g}, would be {breach}")
+        breach = search.rules.kept.breach(output.channel, refused, output.head)
+        return UnmetOutput(output.channel, f"what can be written now would be {breach}")
     reached: dict[str, int] = {}
     for entry in search.best.values():
         for path, number in zip(search.workflow.paths[entry.channel], entry.newest, strict=True):
