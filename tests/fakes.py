@@ -15,11 +15,63 @@ PLAN = {
     "workflow": "shop",
     "empty": False,
     "channels": [{"channel": "clicks", "action": "add", "detail": "append, 1 column"}],
-    "tasks": [],
+    "tasks": [
+        {
+            "task": "per_user",
+            "action": "change",
+            "detail": "logic version 0 → 1: its query changed; migrated at the next run: removes rows; reads per_user",
+            "logic": 1,
+            "rows": 1200,
+            "bytes": 3400,
+            "downstream": [],
+            "overruled": "",
+            "diff": "--- per_user (registered)\n+++ per_user (declared)\n@@ -1 +1 @@\n-SELECT 1\n+SELECT <2>",
+            "anew": True,
+            "migrated": True,
+            "migration": "migrated at the next run: removes rows; reads per_user",
+            "seconds": {"migration": 0.25, "full": 4.0},
+        }
+    ],
     "bindings": [],
     "unseen": [],
     "until": None,
     "discards": None,
+    "affected": [
+        {
+            "channel": "busy",
+            "task": "busy",
+            "workflow": "other",
+            "reads": "per_user",
+            "effect": "breaks",
+            "detail": "cannot run: it reads the column n, which per_user loses",
+        }
+    ],
+    "digest": "0123456789abcdef",
+}
+
+PREVIEW = {
+    "plans": [PLAN],
+    "channels": [
+        {
+            "channel": "per_user",
+            "before": 3,
+            "after": 2,
+            "added": 1,
+            "removed": 2,
+            "columns": ["adds m bigint"],
+            "examples": [
+                {"sign": "-", "row": {"user": "<ann>", "n": 1}},
+                {"sign": "+", "row": {"user": "<ann>", "n": 2}},
+                {"sign": "-", "row": {"user": "bob", "n": None}},
+            ],
+            "key": ["user"],
+            "changed": 1,
+            "differing": {"n": 1},
+        }
+    ],
+    "wrong": [{"channel": "per_user", "rows": 1}],
+    "verified": ["per_user"],
+    "sample": [{"channel": "clicks", "by": ["user"], "rows": 10, "of": 1000}],
 }
 
 
@@ -56,8 +108,10 @@ class Prompt(SparkOperations):
                 answer.set_result({"run": 3, "repeated": False})
             case "repair":
                 answer.set_result({"blocks": 0, "mended": [], "left": []})
-            case "apply":
+            case "apply" | "rollback":
                 answer.set_result([PLAN])
+            case "preview":
+                answer.set_result(PREVIEW)
             case _:
                 answer.set_result(3)
         return answer
@@ -68,6 +122,7 @@ class Slow(SparkOperations):
 
     def __init__(self) -> None:
         self.waiting: list[Future[Any]] = []
+        self.does: str | None = None
 
     @property
     def impediment(self) -> SparkUnavailable | CatalogUnavailable | None:
@@ -76,6 +131,9 @@ class Slow(SparkOperations):
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         self.waiting.append(Future())
         return self.waiting[-1]
+
+    def progress(self, outcome: Future[Any]) -> str | None:
+        return self.does
 
     def before(self, outcome: Future[Any]) -> int:
         return 1 + self.waiting.index(outcome)

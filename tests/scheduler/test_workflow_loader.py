@@ -137,3 +137,26 @@ def test_a_worker_is_given_its_settings_where_others_do_not_read_them(shop: Proj
         assert ended.wait(120)  # it cannot begin with such a catalog
     finally:
         worker.kill("the test is over")
+
+
+def test_a_file_of_the_project_is_loaded_where_it_is(shop: Project) -> None:
+    (shop.directory / "helper.py").write_text(HELPER.format(3))
+    file = shop.directory.resolve() / "flow.py"
+    file.write_text(HELPED)
+    [found] = load_workflows(shop, str(file), "path", workflow="helped")
+    assert (found.workflow.name, found.file) == ("helped", file)
+    shop.apply(found)
+    assert shop.reader.workflow("helped").file == "flow.py"
+    with pytest.raises(DeclarationError, match="does not declare the workflow other any more"):
+        load_workflows(shop, str(file), "path", workflow="other")
+    file.unlink()
+    with pytest.raises(DeclarationError, match="there is no such file") as error:
+        load_workflows(shop, str(file), "path")
+    assert error.value.path == "flow.py"
+
+
+def test_the_place_of_an_upload_is_not_recorded(shop: Project) -> None:
+    [found] = sent(shop, {"models/latest.sql": "SELECT user FROM clicks"})
+    assert found.file is None
+    shop.apply(found)
+    assert shop.reader.workflow("models").file is None

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import kilonova as kn
-from kilonova.errors import TaskFailed
+from kilonova.errors import DeclarationError, TaskFailed
+from kilonova.model.sample import sample_of
 from kilonova.service.preview import ChannelPreview
 from kilonova.service.project import Project
 
@@ -69,7 +70,7 @@ def test_columns_that_differ_are_shown(filled: Project) -> None:
     found = filled.preview([shop(2, total="n * 1.5")])
     (shops,) = found.channels
     assert shops == ChannelPreview(
-        channel="shops", before=2, after=2, added=0, removed=0, columns=shops.columns, examples=()
+        channel="shops", before=2, after=2, added=0, removed=0, columns=shops.columns, examples=(), key=shops.key
     )
     assert shops.columns == ("total: decimal(23,1) instead of bigint",)
 
@@ -91,3 +92,54 @@ def test_a_branch_is_deleted_when_its_run_fails(filled: Project) -> None:
         filled.preview([wf])
     assert files(filled) == there
     assert not list(Path(filled.directory).rglob("_branches/*"))
+
+
+def test_rows_of_a_key_are_compared_by_column(filled: Project) -> None:
+    steps: list[str] = []
+    found = filled.preview([shop(4)], progress=steps.append)
+    shops = {each.channel: each for each in found.channels}["shops"]
+    assert (shops.key, shops.changed, dict(shops.differing)) == (("shop",), 2, {"orders": 2, "total": 2})
+    assert [(sign, row["shop"]) for sign, row in shops.examples[::2]] == [
+        ("-", row["shop"]) for _, row in shops.examples[1::2]
+    ]
+    assert {"copying the catalog", "comparing copied"} <= {*steps}
+    assert {"sign", "row"} == found.to_dict()["channels"][0]["examples"][0].keys()
+
+
+def joined(threshold: int) -> kn.Workflow:
+    wf = kn.Workflow("joined")
+    wf.channel("orders", "id int, shop string, n int", key="id")
+    wf.channel("places", "shop string, city string", key="shop")
+    wf.view("large", f"SELECT id, shop, n FROM orders WHERE n >= {threshold}")
+    wf.view("cities", "SELECT city, count(*) AS orders FROM large JOIN places USING (shop) GROUP BY city")
+    wf.view("counted", "SELECT count(*) AS orders FROM orders")
+    return wf
+
+
+def test_a_preview_on_a_sample_computes_both_definitions_from_the_same_rows(project: Project) -> None:
+    project.apply(joined(0))
+    spark = project.warehouse.spark
+    orders = [(number, f"s{number % 50}", number // 50 % 10) for number in range(1000)]
+    project.ingest("orders", spark.createDataFrame(orders, "id int, shop string, n int"))
+    project.ingest("places", spark.createDataFrame([(f"s{n}", f"c{n}") for n in range(50)], "shop string, city string"))
+    project.run()
+    before = project.status()
+
+    found = project.preview([joined(5)], verify=True, sample=sample_of("20%", ("shop",)))
+    sampled = {each.channel: each for each in found.sample}
+    shops = sampled["places"].rows
+    assert 0 < shops < 50
+    assert (sampled["orders"].rows, sampled["orders"].of) == (20 * shops, 1000)  # all orders of the chosen shops
+    by_name = {each.channel: each for each in found.channels}
+    assert set(by_name) == {"large", "cities"}
+    assert (by_name["large"].before, by_name["large"].after) == (20 * shops, 10 * shops)
+    assert (by_name["cities"].before, by_name["cities"].after) == (shops, shops)
+    assert (found.wrong, set(found.verified)) == ((), {"large"})
+
+    found = project.preview([joined(5)], sample=sample_of("100"))
+    sampled = {each.channel: each for each in found.sample}
+    assert sampled["orders"].by == ("id",)
+    assert 50 < sampled["orders"].rows < 200
+    with pytest.raises(DeclarationError, match="no source channel has the column sho"):
+        project.preview([joined(5)], sample=sample_of("1%", ("sho",)))
+    assert project.status() == before

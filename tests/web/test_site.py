@@ -16,22 +16,25 @@ from httpx2 import Response
 import kilonova as kn
 from bench.crowd import fill, workflows
 from kilonova.api.routes.context import route_context
-from kilonova.catalog import channel_store, deferred, registry, runs
+from kilonova.catalog import channel_store, deferred, registry, runs, workflow_files
+from kilonova.errors import InputError
 from kilonova.model.block import Delta
-from kilonova.model.run import RunKind
+from kilonova.model.run import RefreshMethod, RunKind
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
 from kilonova.service.project import Project, open_project
+from kilonova.service.spark_operations import OperationFailed
 from kilonova.web.application import create_app
 from kilonova.web.rendering import POLICY
 from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, begin
 from tests.databases import DIALECTS, empty_database
-from tests.fakes import Prompt
+from tests.fakes import Prompt, Slow
 from tests.seeds import some
+from tests.service.writing import Writing, wrote
 from tests.shop import OFTEN, opened_shop
 
 HERE = "http://localhost:8620"
-LISTS = ("/", "/channels", "/tasks", "/runs", "/triggers", "/servers", "/events", "/sign-in")
+LISTS = ("/", "/channels", "/tasks", "/runs", "/triggers", "/changes", "/servers", "/events", "/sign-in")
 VOID = {"meta", "link", "input", "br", "hr", "img", "col", "wbr"}
 
 
@@ -100,6 +103,17 @@ def taken_in(shop: Project) -> None:
         runs.commit(tx, run, inputs=(), outputs=[output], advances=())
 
 
+def changed(shop: Project) -> None:
+    """Apply another definition of the view, from a file, after the first one has run."""
+    made = {"per_user": Writing(rows=1)}
+    wrote(shop.catalog, made, task="per_user", read=[("clicks", 1)], method=RefreshMethod.FULL)
+    more = kn.Workflow("shop")
+    more.file = shop.directory.resolve() / "shop.py"
+    more.channel("clicks", "user string", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
+    more.view("per_user", "SELECT user, count(*) AS n, 1 AS one FROM clicks GROUP BY user")
+    shop.apply(more)
+
+
 @pytest.fixture(scope="module", params=some(DIALECTS, 1))
 def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A project that has been at work, on each kind of database."""
@@ -134,7 +148,7 @@ def everything(client: TestClient) -> int:
         address = left.pop()
         reader = read(client.get(address))
         for found in reader.loads:
-            if "/rows" in found:
+            if "/rows" in found or found.endswith("/plan") or "/rollback/" in found:
                 read(client.get(found))
             else:
                 assert client.get(found).status_code == 200, found
@@ -162,7 +176,8 @@ def test_every_page_of_a_small_project_is_there(shop: Project) -> None:
         runs.fail(tx, begin(tx, "per_user", tasks=("per_user",), kind=RunKind.TASKS)[0], "<b>no luck</b> & more")
         begin(tx, "clicks")
     shop.fire("per_user")
-    assert everything(client_of(shop)) > 15
+    changed(shop)
+    assert everything(client_of(shop)) > 20
 
 
 def test_every_page_of_a_project_at_work_is_there(crowd: Project) -> None:
@@ -238,6 +253,9 @@ def test_strange_values_make_nothing_fail(pages: TestClient, shop: Project, valu
         "/triggers": ("q", "only", "start"),
         "/triggers/per_user": ("before",),
         "/events": ("before", "kind", "binding", "channel"),
+        "/changes/shop": ("preview",),
+        "/tasks/per_user/rollback": ("version", "preview"),
+        "/tasks/per_user/versions/diff": ("version", "since"),
         "/search": ("q",),
         "/sign-in": ("then",),
     }
@@ -249,7 +267,7 @@ def test_strange_values_make_nothing_fail(pages: TestClient, shop: Project, valu
             assert answer.status_code < 500, (path, name, value, answer.text[-300:])
             if path != "/search":
                 read(answer, answer.status_code)
-    for path in ("/channels/", "/tasks/", "/runs/", "/triggers/"):
+    for path in ("/channels/", "/tasks/", "/runs/", "/triggers/", "/changes/"):
         raw = "".join(f"%{byte:02x}" for byte in sent if byte != ord("/"))
         answer = pages.get(f"{path}{raw}")
         assert answer.status_code < 500, (path, value)
@@ -276,6 +294,76 @@ def test_a_task_says_until_when_a_change_of_it_is_deferred(shop: Project) -> Non
     with shop.catalog.writing() as tx:
         deferred.defer(tx, "shop", datetime(2100, 1, 1, tzinfo=UTC), {"per_user": 1}, b"")
     assert ", the next one from <time" in client_of(shop).get("/tasks/per_user").text
+
+
+def test_a_change_is_shown_before_it_is_applied(shop: Project) -> None:
+    taken_in(shop)
+    changed(shop)
+    client = client_of(shop)
+    page = client.get("/changes/shop")
+    assert read(page).loads[-1] == "/changes/shop/plan"
+    assert "shop.py" in page.text
+    part = client.get("/changes/shop/plan")
+    assert {
+        "/api/v1/workflows/shop/preview?wait=false",
+        "/api/v1/workflows/shop/apply?wait=false&expected=0123456789abcdef",
+    } == set(read(part).actions)
+    for words in (
+        "logic version 0 → 1: its query changed",
+        "removes rows; reads per_user",
+        "+SELECT &lt;2&gt;",
+        "1 output migrated; it reads 1,200 rows, 3.4 kB",
+        "cannot run: it reads the column n",
+        "0.2 s",
+    ):
+        assert words in part.text, words
+
+
+def test_a_preview_is_a_page_that_can_be_opened_again(shop: Project) -> None:
+    taken_in(shop)
+    changed(shop)
+    client = client_of(shop)
+    name = client.post("/api/v1/workflows/shop/preview?wait=false").json()["operation"]
+    for path in (f"/changes/shop?preview={name}", f"/tasks/per_user/rollback?version=0&preview={name}"):
+        page = client.get(path)
+        read(page)
+        for words in ("&lt;ann&gt;", "1 row wrong", "adds m bigint", "differs in 1 row", "10 of 1,000 rows", "by user"):
+            assert words in page.text, words
+    assert "there is no such operation" in client.get("/changes/shop?preview=nope").text.lower()
+
+
+def test_a_preview_says_how_far_it_is(shop: Project) -> None:
+    changed(shop)
+    server = Slow()
+    client = TestClient(create_app(route_context(server, shop)), base_url=HERE)
+    name = client.post("/api/v1/workflows/shop/preview?wait=false").json()["operation"]
+    path = f"/changes/shop?preview={name}"
+    assert "1 run or operation before it" in client.get(path).text
+    server.waiting[0].set_running_or_notify_cancel()
+    server.does = "comparing per_user"
+    page = client.get(path)
+    assert "comparing per_user" in page.text
+    assert 'id="preview" data-live data-going' in page.text
+    server.waiting[0].set_exception(OperationFailed.by(InputError("it is gone", hint="Look elsewhere")))
+    page = client.get(path)
+    assert "it is gone. Look elsewhere" in page.text
+    assert "data-going" not in page.text
+
+
+def test_a_task_shows_the_history_of_its_logic(shop: Project) -> None:
+    taken_in(shop)
+    changed(shop)
+    client = client_of(shop)
+    page = client.get("/tasks/per_user")
+    assert "/tasks/per_user/rollback?version=0" in read(page).links
+    for words in ("computes one from the output", "+1 −1 lines", "has not run"):
+        assert words in page.text
+    part = client.get("/tasks/per_user/versions/diff?version=0&since=1")
+    read(part)
+    assert "+SELECT user, count(*) AS n FROM clicks GROUP BY user" in part.text
+    actions = read(client.get("/tasks/per_user/rollback/plan?version=0")).actions
+    assert "/api/v1/tasks/per_user/rollback?version=0&wait=false&expected=0123456789abcdef" in actions
+    read(client.get("/tasks/per_user/rollback?version=9"), 404)
 
 
 def test_the_state_says_of_everything_on_the_picture_how_it_stands(crowd: Project) -> None:
@@ -424,6 +512,7 @@ def test_a_reader_is_offered_no_forms(guarded: dict[str, str], shop: Project) ->
     with shop.catalog.writing() as tx:
         failed, _ = begin(tx, "per_user", tasks=("per_user",), kind=RunKind.TASKS)
         runs.fail(tx, failed, "no luck")
+        workflow_files.put_file(tx, "shop", "shop.py")
     paths = [
         "/",
         "/channels",
@@ -438,6 +527,9 @@ def test_a_reader_is_offered_no_forms(guarded: dict[str, str], shop: Project) ->
         client = client_of(shop)
         sign_in(client, guarded[role])
         offered[role] = [action for path in paths for action in read(client.get(path)).actions]
+        plan = client.get("/changes/shop/plan")
+        assert plan.status_code == (200 if role == "admin" else 403)
+        assert ("data-load" in client.get("/changes/shop").text) == (role == "admin")
     assert offered["read"] == []
     assert len(offered["admin"]) >= len(offered["operate"]) > 5
     assert all(action.startswith("/api/v1/") for action in offered["admin"])

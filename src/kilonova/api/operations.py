@@ -123,11 +123,20 @@ class Operations:
         outcome = operation.outcome
         return None if outcome.running() or outcome.done() else self._server.before(outcome)
 
-    def before_page(self, channel: str) -> int | None:
-        """Return how many are before the first page of a channel that waits for a worker; None if none does."""
+    def progress(self, operation: Operation) -> str | None:
+        """Return what a worker does for an operation now, as text for users; None if it has not said."""
+        return self._server.progress(operation.outcome)
+
+    def before_first(self, what: str, channel: str | None = None) -> int | None:
+        """Return how many are before the first of some operations that waits for a worker; None if none does.
+
+        Args:
+            what: the kind of operation.
+            channel: the channel concerned; None for those that concern none.
+        """
         with self._lock:
-            pages = [each for each in self._asked.values() if each.what == "page" and each.channel == channel]
-        return next((before for each in pages if (before := self.before(each)) is not None), None)
+            found = [each for each in self._asked.values() if each.what == what and each.channel == channel]
+        return next((before for each in found if (before := self.before(each)) is not None), None)
 
     def asked(self, name: str) -> Operation:
         """Return an operation by its name.

@@ -153,6 +153,14 @@ deferred = Table(
 )
 """Definitions of workflows that replace the present ones at a later time; `tasks` has their new logic versions."""
 
+workflow_file = Table(
+    "workflow_file",
+    metadata,
+    Column("workflow", String, primary_key=True),
+    Column("path", Text, nullable=False),
+)
+"""Files and folders from which workflows were last applied, relative to the project's directory if they are in it."""
+
 function = Table(
     "function",
     metadata,

@@ -19,7 +19,7 @@ from kilonova.model.block import Base
 from kilonova.model.encoding import describe_encoding, name_of
 from kilonova.model.row_count import RowCount
 from kilonova.model.run import Run, RunState
-from kilonova.service.formatting import row_count, size
+from kilonova.service.formatting import plain, row_count, size
 from kilonova.service.reports import RunSummary, Status
 
 commands = typer.Typer()
@@ -118,7 +118,7 @@ def show(
             render.as_json_lines(columns, rows)
         case _:
             cut = most is not None and len(rows) == most
-            render.table("", columns, [[render.plain(cell) for cell in row] for row in rows[: limit or None]])
+            render.table("", columns, [[plain(cell) for cell in row] for row in rows[: limit or None]])
             render.out.print(
                 f"the first {limit} rows; --limit 0 shows all" if cut else f"{len(rows)} rows", style="dim"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from kilonova.cli import render
 from kilonova.cli.options import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.service.affected_channels import DownstreamEffect
 from kilonova.service.formatting import size
 from kilonova.service.settings import FILE
 from kilonova.service.workflow_plan import Action, WorkflowPlan
@@ -191,6 +191,22 @@ def preview(
         bool, typer.Option("--verify", help="Also recompute migrated outputs, and compare them with the migrated ones.")
     ] = False,
     rows: Annotated[int, typer.Option("--rows", min=0, help="How many rows to show of each channel.")] = 5,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample",
+            metavar="SIZE",
+            help="Compute both definitions from a sample of the source rows: 1%, or a number of rows.",
+        ),
+    ] = None,
+    sample_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sample-by",
+            metavar="COLUMN",
+            help="Column by whose values rows are chosen; sources without it are read as a whole. By default the key.",
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Show how registering workflows would change the rows, without changing anything.
@@ -198,16 +214,13 @@ def preview(
     The workflows are applied and run on a branch of the project, which shares its blocks. Pending input is processed
     there by the present definitions first.
     """
+    from kilonova.model.sample import sample_of
+
+    chosen = None if sample is None else sample_of(sample, tuple(sample_by or ()))
     with project() as opened:
-        found = opened.preview(load_all(files), examples=rows, verify=verify)
+        found = opened.preview(load_all(files), examples=rows, verify=verify, sample=chosen)
     if json or common.json:
-        render.as_json(
-            {
-                "plans": [item.to_dict() for item in found.plans],
-                "channels": [asdict(item) for item in found.channels],
-                "wrong": [{"channel": name, "rows": count} for name, count in found.wrong],
-            }
-        )
+        render.as_json(found.to_dict())
     else:
         _show_preview(found, verify=verify)
     if found.wrong:
@@ -216,6 +229,9 @@ def preview(
 
 def _show_preview(found: Preview, *, verify: bool) -> None:
     show_plans(found.plans, json=False)
+    for source in found.sample:
+        by = f"by {', '.join(source.by)}" if source.by else "as a whole"
+        render.out.print(f"{source.channel}: {render.number(source.rows)} of {render.number(source.of)} rows, {by}.")
     if not found.channels:
         render.out.print("No rows change.")
         return
@@ -229,7 +245,7 @@ def _show_preview(found: Preview, *, verify: bool) -> None:
                 "" if each.after is None else render.number(each.after),
                 render.number(each.added),
                 render.number(each.removed),
-                ", ".join(each.columns),
+                ", ".join((*each.columns, *(f"{name} differs in {count:,}" for name, count in each.differing))),
             )
             for each in found.channels
         ],
@@ -294,6 +310,10 @@ def _show_plan(item: WorkflowPlan) -> None:
         after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
         rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
     render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
+    for each in item.affected:
+        if each.effect in (DownstreamEffect.MAY_BREAK, DownstreamEffect.BREAKS):
+            where = "" if each.workflow == item.workflow else f" of the workflow {each.workflow}"
+            render.out.print(f"The task {each.task}{where} {each.detail}.", soft_wrap=True)
     for t in item.tasks:
         if t.diff:
             render.out.print()

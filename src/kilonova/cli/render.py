@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
-from decimal import Decimal
-from enum import Enum
+from datetime import datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from kilonova.service.formatting import plain
 
 WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
 """Width of tables where the output is not a terminal: wide enough to be readable."""
@@ -54,30 +53,6 @@ def diff(text: str) -> None:
     """Print a diff in unified format."""
     for line in text.splitlines():
         out.print(Text(line, style=_LINES.get(line[:1], "")), soft_wrap=True)
-
-
-def plain(value: Any) -> Any:
-    """Convert a value to one that JSON can represent."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case Enum():
-            return value.value
-        case datetime() | date():
-            return value.isoformat()
-        case Decimal():
-            return str(value)
-        case bytes() | bytearray():
-            return bytes(value).hex()
-        case dict():
-            return {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            fields = getattr(value, "asDict", None)
-            return plain(fields()) if fields else [plain(item) for item in value]
-        case _ if dataclasses.is_dataclass(value):
-            return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-        case _:
-            return str(value)
 
 
 def as_json(value: Any) -> None:

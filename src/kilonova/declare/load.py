@@ -25,7 +25,9 @@ def load(path: Path) -> list[Workflow]:
         DeclarationError: the file does not exist, cannot be run, or defines no workflow.
     """
     if path.is_dir():
-        return [workflow_from_folder(path)]
+        found = [workflow_from_folder(path)]
+        found[0].file = path.resolve()
+        return found
     path = path.resolve()
     if not path.is_file():
         raise DeclarationError(
@@ -42,6 +44,7 @@ def load(path: Path) -> list[Workflow]:
             found = [item for item in vars(module).values() if isinstance(item, Workflow)]
             for workflow in found:  # while imports within functions are still found
                 workflow.pickle_functions()
+                workflow.file = path
     except KilonovaError as error:
         raise error.with_context(path=str(path)) from error.__cause__
     except Exception as error:

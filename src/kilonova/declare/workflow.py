@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kilonova.declare.drafts import DraftTask
 from kilonova.declare.schedules import seconds_of
@@ -25,10 +26,11 @@ Starts = Trigger | Iterable[Trigger]
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Declared workflow: its value, and the functions of its custom encodings by name."""
+    """Declared workflow: its value, the functions of its custom encodings by name, and the file that declares it."""
 
     workflow: WorkflowValue
     functions: Mapping[str, Function]
+    file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +49,14 @@ class Workflow(Workflowette):
 
     Args:
         name: the workflow's name.
+
+    Attributes:
+        file: the file, or folder of SQL files, that declares it, once it has been loaded from there; else None.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        self.file: Path | None = None
         self._groups: dict[str, _Group] = {}
 
     def workflowette(
@@ -179,7 +185,7 @@ class Workflow(Workflowette):
             tasks=tasks,
             bindings=self._bindings(units),
         )
-        return Declared(value, dict(flat.functions))
+        return Declared(value, dict(flat.functions), self.file)
 
     def _bindings(self, units: Mapping[str, tuple[Task, ...]]) -> tuple[Binding, ...]:
         """Return the declared bindings, and an implicit binding for each other task or view."""

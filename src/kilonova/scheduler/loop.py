@@ -44,6 +44,7 @@ from kilonova.scheduler.messages import (
     Message,
     OperationDone,
     OperationFailure,
+    OperationProgressed,
     OperationRequest,
     Work,
     WorkerAlive,
@@ -66,7 +67,7 @@ _RESTART = 1.0
 _OBEY = 10.0
 """Seconds within which a cancelled run, or a dismissed worker, has to end before its process is killed."""
 
-_SHORT = frozenset({"ingest", "apply", "apply-deferred", "page"})
+_SHORT = frozenset({"ingest", "apply", "apply-deferred", "rollback", "page"})
 """Operations that end soon, because their input or their result is small; all others count as runs."""
 
 _STALL = 1.0
@@ -164,6 +165,10 @@ class Server:
         if self._settings.extra_worker and queued and not _is_run(queued[place].operation):
             return sum(not _is_run(each) for each in work)
         return len(work)
+
+    def progress(self, outcome: Future[Any]) -> str | None:
+        """Return what a worker does for an operation now: see `SparkOperations.progress`."""
+        return next((worker.progress for worker in self._workers if worker.answer is outcome), None)
 
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark: see `SparkOperations.operation`."""
@@ -339,6 +344,8 @@ class Server:
             case WorkerReady():
                 self._restart = _RESTART
                 self._log("a worker is ready", None)
+            case OperationProgressed(progress):
+                worker.progress = progress
             case OperationDone(result):
                 done = worker.doing
                 if isinstance(done, OperationRequest) and done.what == "maintain" and result is not None:

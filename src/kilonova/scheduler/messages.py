@@ -35,6 +35,13 @@ class WorkerAlive:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationProgressed:
+    """Notification of what an operation does now, as text for users."""
+
+    progress: str
+
+
+@dataclass(frozen=True, slots=True)
 class OperationDone:
     """Notification that a worker has completed an operation, with its result."""
 
@@ -79,7 +86,9 @@ class BatchEnded:
 Work = Batch | OperationRequest
 """Work that can be assigned to a worker."""
 
-Message = Work | Dismissal | WorkerReady | WorkerAlive | OperationDone | OperationFailure | BatchEnded
+Message = (
+    Work | Dismissal | WorkerReady | WorkerAlive | OperationProgressed | OperationDone | OperationFailure | BatchEnded
+)
 _KINDS = {
     kind.__name__: TypeAdapter[Message](kind)
     for kind in (
@@ -88,6 +97,7 @@ _KINDS = {
         Dismissal,
         WorkerReady,
         WorkerAlive,
+        OperationProgressed,
         OperationDone,
         OperationFailure,
         BatchEnded,

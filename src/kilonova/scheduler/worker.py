@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -22,8 +23,10 @@ from typing import Any, TextIO, assert_never
 
 from kilonova.catalog.firings import Batch, Claim
 from kilonova.declare.schedules import time_of
+from kilonova.declare.workflow import Declared
 from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import KilonovaError, describe_defect, is_transient
+from kilonova.model.sample import sample_of
 from kilonova.scheduler.messages import (
     BatchEnded,
     Dismissal,
@@ -31,6 +34,7 @@ from kilonova.scheduler.messages import (
     Message,
     OperationDone,
     OperationFailure,
+    OperationProgressed,
     OperationRequest,
     Work,
     WorkerAlive,
@@ -80,7 +84,7 @@ def work(directory: str) -> None:
             _limit(project.settings.serve.python_memory_mb)
         out.say(WorkerReady())
         while not isinstance(asked := given.get(), Dismissal):
-            out.say(_carried_out(project, asked))
+            out.say(_carried_out(project, asked, lambda progress: out.say(OperationProgressed(progress))))
 
 
 def _own_pipes() -> tuple[TextIO, _Out]:
@@ -106,7 +110,11 @@ def _end_with_spark() -> None:
     os._exit(1)
 
 
-def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailure | BatchEnded:
+Report = Callable[[str], None]
+"""Callback for what an operation does now, as text for users."""
+
+
+def _carried_out(project: Project, work: Work, report: Report) -> OperationDone | OperationFailure | BatchEnded:
     match work:
         case Batch(claims=(claimed,)):
             return BatchEnded((_outcome(project, claimed, None),))
@@ -121,7 +129,7 @@ def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailu
                 return BatchEnded((FiringOutcome(error.to_dict(), True),) * len(parts))
         case OperationRequest():
             try:
-                return OperationDone(_done(project, work))
+                return OperationDone(_done(project, work, report))
             except Exception as error:
                 return OperationFailure(_told(error), is_transient(error))
         case _:
@@ -144,14 +152,14 @@ def _told(error: Exception) -> dict[str, Any]:
     return describe_defect(error)
 
 
-def _done(project: Project, operation: OperationRequest) -> Any:
+def _done(project: Project, operation: OperationRequest, report: Report) -> Any:
     match operation:
         case OperationRequest("run", arguments):
-            done = project.run(**arguments, all_or_nothing=True)
-            return None if done is None else done.runs[0].run
+            ended = project.run(**arguments, all_or_nothing=True)
+            return None if ended is None else ended.runs[0].run
         case OperationRequest("ingest", arguments):
-            report = project.ingest(**arguments)
-            return {"run": report.run, "repeated": report.repeated, "malformed": report.malformed}
+            done = project.ingest(**arguments)
+            return {"run": done.run, "repeated": done.repeated, "malformed": done.malformed}
         case OperationRequest("ingest-files", arguments):
             return bool(project.directories.ingest_ready(**arguments))
         case OperationRequest("compact", arguments):
@@ -168,6 +176,10 @@ def _done(project: Project, operation: OperationRequest) -> Any:
             return project.registration.apply_deferred()
         case OperationRequest("apply", arguments):
             return _applied(project, **arguments)
+        case OperationRequest("rollback", arguments):
+            return _rolled_back(project, **arguments)
+        case OperationRequest("preview", arguments):
+            return _previewed(project, report, **arguments)
         case _:
             raise AssertionError(operation.what)
 
@@ -179,13 +191,42 @@ def _applied(
     defer: str | None,
     same_logic: list[str],
     new_version: list[str],
-    **sent: Any,
+    expected: list[str] | None,
+    **source: Any,
 ) -> list[dict[str, Any]]:
-    """Return the plans of uploaded workflows; apply them together unless it is a dry run."""
+    """Return the plans of workflows; apply them together unless it is a dry run."""
     until = None if defer is None else time_of(defer, datetime.now(UTC))
-    carry_out = project.plan_all if dry_run else partial(project.apply_all, defer=until)
-    plans = carry_out(load_workflows(project, **sent), same_logic=same_logic, new_version=new_version)
+    carry_out = project.plan_all if dry_run else partial(project.apply_all, defer=until, expected=expected)
+    plans = carry_out(load_workflows(project, **source), same_logic=same_logic, new_version=new_version)
     return [plan.to_dict() for plan in plans]
+
+
+def _rolled_back(
+    project: Project, *, task: str, version: int, dry_run: bool, defer: str | None, expected: str | None
+) -> list[dict[str, Any]]:
+    """Return the plan of a rollback; apply it unless it is a dry run."""
+    until = None if defer is None else time_of(defer, datetime.now(UTC))
+    return [project.rollback(task, version=version, dry_run=dry_run, defer=until, expected=expected).to_dict()]
+
+
+def _previewed(
+    project: Project,
+    report: Report,
+    *,
+    rollback: dict[str, Any] | None = None,
+    source: dict[str, Any] | None = None,
+    sample: str | None = None,
+    sample_by: Sequence[str] = (),
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the preview of workflows, or of a rollback."""
+    if rollback is not None:
+        workflows: Sequence[Declared] = [project.registration.earlier(**rollback)]
+    else:
+        assert source is not None
+        workflows = load_workflows(project, **source)
+    chosen = None if sample is None else sample_of(sample, tuple(sample_by))
+    return project.preview(workflows, progress=report, sample=chosen, **options).to_dict()
 
 
 def _repaired(found: FsckReport) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class Worker:
         self.ready = False
         self.doing: Work | Dismissal | None = None
         self.answer: Future[Any] | None = None
+        self.progress: str | None = None
         self.since = 0.0
         self.killed = ""
         threading.Thread(target=self._listen, name=f"worker-{self._process.pid}", daemon=True).start()
@@ -87,6 +88,7 @@ class Worker:
         assert self.doing is None
         assert self._process.stdin is not None
         self.doing, self.answer, self.since = work, answer, time.monotonic()
+        self.progress = None
         self._output.renew()
         try:
             self._process.stdin.write((encode(work) + "\n").encode())

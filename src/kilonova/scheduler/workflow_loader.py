@@ -1,4 +1,4 @@
-"""Loader of uploaded workflow code: runs it in a process of its own, and returns its declarations as values.
+"""Loader of workflow code for servers: runs it in a process of its own, and returns its declarations as values.
 
 Effects of the code at load time, such as exiting, hanging or changing modules, end with that process. The functions
 that it declares are pickled by value and run later, as those of all workflows do.
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,22 +27,32 @@ from kilonova.service.project import Project, open_project
 _OUTCOME = "outcome"
 
 
-def load_workflows(project: Project, file: str, format: str, paths: Sequence[str]) -> tuple[Declared, ...]:
-    """Return the workflows that an uploaded file declares.
+UPLOADED, IN_PLACE = ("python", "zip"), "path"
+"""Formats of workflow code: an uploaded Python file or zip, and a file or folder where the project has it."""
+
+
+def load_workflows(
+    project: Project, file: str, format: str, paths: Sequence[str] = (), workflow: str | None = None
+) -> tuple[Declared, ...]:
+    """Return the workflows that an uploaded file declares, or a file or folder of the project.
 
     Args:
         project: the project, for the channels of its other workflows.
         file: the file.
-        format: `python`, or `zip` for one of Python files or folders of SQL files.
+        format: `python`, `zip` for one of Python files or folders of SQL files, or `path` for a Python file or folder
+            of SQL files that is not uploaded: it may import modules beside it.
         paths: those in a zip that define workflows; if empty, the only one at its top level.
+        workflow: the name of a workflow that must be among them; None for none.
 
     Raises:
-        DeclarationError: a workflow is invalid, or the code ended its process or took longer than `serve.load_timeout`.
+        DeclarationError: a workflow is invalid or missing, or the code ended its process or took longer than
+            `serve.load_timeout`.
         InputError: the zip cannot be unpacked.
         PayloadTooLarge: the zip holds too many entries or bytes.
     """
     seconds = project.settings.serve.load_timeout
-    with tempfile.TemporaryDirectory(dir=Path(file).parent) as place:  # removed with its parent if killed
+    parent = Path(file).parent if format in UPLOADED else None
+    with tempfile.TemporaryDirectory(dir=parent) as place:  # an upload's is removed with its parent if killed
         order = {
             "directory": str(project.directory.resolve()),
             "settings": project.settings.model_dump(mode="json"),
@@ -52,7 +63,8 @@ def load_workflows(project: Project, file: str, format: str, paths: Sequence[str
         }
         (Path(place) / "sent").mkdir()
         words = [sys.executable, "-P", "-m", "kilonova.scheduler.workflow_loader"]  # world-readable: no settings
-        ended = subprocess.run(words, cwd=Path(place) / "sent", input=json.dumps(order), text=True, check=False)
+        here = Path(place) / "sent" if format in UPLOADED else project.directory.resolve()
+        ended = subprocess.run(words, cwd=here, input=json.dumps(order), text=True, check=False)
         try:
             outcome = pickle.loads((Path(place) / _OUTCOME).read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):
@@ -65,6 +77,9 @@ def load_workflows(project: Project, file: str, format: str, paths: Sequence[str
     if isinstance(outcome, KilonovaError):
         raise outcome
     found: tuple[Declared, ...] = outcome
+    if workflow is not None and workflow not in {each.workflow.name for each in found}:
+        problem = f"the file does not declare the workflow {workflow} any more"
+        raise DeclarationError(problem, path=file, hint="Apply the file that does: kilonova apply FILE")
     return found
 
 
@@ -75,15 +90,21 @@ def _declare(order: dict[str, Any]) -> tuple[Declared, ...] | KilonovaError:
         with open_project(order["directory"], **order["settings"]) as project:
             limits = project.settings.serve
             signal.alarm(limits.load_timeout)  # then the system kills this process, whatever it is doing
-            if order["format"] == "zip":
-                unpack_zip(Path(order["file"]), here, limits.max_upload_mb << 20)
-                paths = _paths(order["paths"])
-            else:
-                paths = [Path("workflow.py")]
-                paths[0].write_bytes(Path(order["file"]).read_bytes())
+            match order["format"]:
+                case "zip":
+                    unpack_zip(Path(order["file"]), here, limits.max_upload_mb << 20)
+                    paths = _paths(order["paths"])
+                case "python":
+                    paths = [Path("workflow.py")]
+                    paths[0].write_bytes(Path(order["file"]).read_bytes())
+                case _:
+                    paths = [Path(order["file"])]
             workflows = [workflow for path in paths for workflow in load(path)]
             signal.alarm(0)
-            return project.registration.declared(workflows)
+            declared = project.registration.declared(workflows)
+            if order["format"] in UPLOADED:
+                declared = tuple(replace(each, file=None) for each in declared)
+            return declared
     except KilonovaError as error:
         if error.path is not None and Path(error.path).is_relative_to(here):
             error.path = str(Path(error.path).relative_to(here))

@@ -1,6 +1,12 @@
-"""Formatting of numbers for people, the same on the page and in the terminal."""
+"""Formatting of numbers for people, the same on the page and in the terminal, and of values for programs."""
 
 from __future__ import annotations
+
+import dataclasses
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
 
 from kilonova.model.row_count import RowCount
 
@@ -55,3 +61,27 @@ def holding(rows: RowCount) -> str:
     if not rows.most:
         return "no rows"
     return f"{'' if rows.exact is not None else '≤ '}{short(rows.most)} row{'' if rows.most == 1 else 's'}"
+
+
+def plain(value: Any) -> Any:
+    """Convert a value to one that JSON can represent."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Enum():
+            return value.value
+        case datetime() | date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case bytes() | bytearray():
+            return bytes(value).hex()
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            fields = getattr(value, "asDict", None)
+            return plain(fields()) if fields else [plain(item) for item in value]
+        case _ if dataclasses.is_dataclass(value):
+            return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        case _:
+            return str(value)

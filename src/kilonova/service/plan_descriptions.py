@@ -205,17 +205,22 @@ def definition_changes(old: Task, new: Task, altered: set[str]) -> list[str]:
     return found + [f"variant {name} was removed" for name in before]
 
 
-def text_diff(old: Task, new: Task) -> str:
+def text_diff(old: Task, new: Task, before: str = "registered", after: str = "declared") -> str:
     """Return the lines of a task's queries and functions that differ, in unified format; empty if none does.
 
     A view is shown as its author wrote it, other tasks by variant.
+
+    Args:
+        old: the task as it was.
+        new: the task as it is.
+        before: what the former is, for the heads of the diff.
+        after: what the latter is.
     """
-    before, after = dict(_texts(old)), dict(_texts(new))
-    found: list[str] = []
-    for name, text in after.items():
-        if name in before:
-            lines = before[name].splitlines(), text.splitlines()
-            found += unified_diff(*lines, f"{name} (registered)", f"{name} (declared)", lineterm="")
+    texts, found = dict(_texts(old)), list[str]()
+    for name, text in _texts(new):
+        if name in texts:
+            lines = texts[name].splitlines(), text.splitlines()
+            found += unified_diff(*lines, f"{name} ({before})", f"{name} ({after})", lineterm="")
     return "\n".join(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kilonova.catalog import channel_store, registry
+from kilonova.model.encoding import key_of
+from kilonova.model.sample import Sample
 from kilonova.model.schema import Schema
+from kilonova.query.properties import unique
+from kilonova.query.tree import scans
+from kilonova.query.view_tasks import change_of, known_of
 from kilonova.service.branch import branch
+from kilonova.service.formatting import plain
 from kilonova.service.queries import ProjectReader
 from kilonova.service.registration import Registration
 from kilonova.service.resources import ProjectResources
 from kilonova.service.row_reader import RowReader
 from kilonova.service.runner import Runner
+from kilonova.service.source_sample import SampledChannel, SampleScope, sample_scope, take_sample
 from kilonova.service.workflow_plan import WorkflowPlan
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.jobs import fetch
@@ -36,7 +43,10 @@ class ChannelPreview:
         added: the number of rows that are added, of those columns that both have.
         removed: the number of rows that are removed.
         columns: the columns that are added, removed or get another type, as text for users.
-        examples: some of the rows that are added or removed, each with `+` or `-`.
+        examples: some of the rows that are added or removed, each with `+` or `-`; those of a key together.
+        key: columns that identify its rows, before and after; empty if none are known.
+        changed: the number of keys whose rows are both removed and added, with other values.
+        differing: the columns in which these rows differ, each with the number of rows.
     """
 
     channel: str
@@ -46,6 +56,17 @@ class ChannelPreview:
     removed: int
     columns: tuple[str, ...]
     examples: tuple[tuple[str, dict[str, Any]], ...]
+    key: tuple[str, ...] = ()
+    changed: int = 0
+    differing: tuple[tuple[str, int], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the value as a dictionary, for serialization."""
+        own: dict[str, Any] = plain(self)
+        return own | {
+            "examples": [{"sign": sign, "row": plain(row)} for sign, row in self.examples],
+            "differing": dict(self.differing),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +77,43 @@ class Preview:
         plans: what registering them would change.
         channels: the channels whose tasks have changed, and those downstream that differ, in the order of the tasks.
         wrong: of a verification, the migrated channels whose rows differ from recomputed ones, with the number of rows.
+        verified: the migrated channels that were recomputed as well; empty without a verification.
+        sample: the source channels of whose rows a sample was taken; empty if all rows were read.
     """
 
     plans: tuple[WorkflowPlan, ...]
     channels: tuple[ChannelPreview, ...]
     wrong: tuple[tuple[str, int], ...] = ()
+    verified: tuple[str, ...] = ()
+    sample: tuple[SampledChannel, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the preview as a dictionary, for serialization."""
+        return {
+            "plans": [item.to_dict() for item in self.plans],
+            "channels": [item.to_dict() for item in self.channels],
+            "wrong": [{"channel": name, "rows": count} for name, count in self.wrong],
+            "verified": list(self.verified),
+            "sample": plain(self.sample),
+        }
+
+
+Report = Callable[[str], None]
+"""Callback for what a preview does now, as text for users."""
+
+
+def _no_report(text: str) -> None:
+    """Ignore what a preview does now."""
 
 
 def preview(
-    resources: ProjectResources, workflows: Sequence[Workflow | Declared], *, examples: int = 5, verify: bool = False
+    resources: ProjectResources,
+    workflows: Sequence[Workflow | Declared],
+    *,
+    examples: int = 5,
+    verify: bool = False,
+    sample: Sample | None = None,
+    progress: Report = _no_report,
 ) -> Preview:
     """Run changed workflows on a branch of a project, and compare the rows with those of the present definitions.
 
@@ -73,32 +122,72 @@ def preview(
         workflows: the workflows, or their values.
         examples: the maximum number of rows to show of each channel.
         verify: whether to recompute migrated outputs as well, and compare the two.
+        sample: the sample of source rows from which both definitions compute their outputs; None for all rows, and the
+            outputs that exist.
+        progress: called with what is done, as text for users.
 
     Raises:
         KilonovaError: any error that `apply` or `run` raises.
     """
+    progress("copying the catalog")
     with branch(resources) as present:
-        _run(present)
+        scope: SampleScope | None = None
+        sampled: tuple[SampledChannel, ...] = ()
+        if sample is not None:
+            progress("taking a sample of the source rows")
+            scope = _scope(present, workflows)
+            sampled = take_sample(present, sample, scope)
+        progress("running the present definitions")
+        _run(present, None if scope is None else scope.present)
         with branch(present) as changed:
             plans = _apply(changed, workflows)
-            _run(changed)
+            progress("running the changed definitions")
+            _run(changed, None if scope is None else scope.changed)
             tasks = [item.task for plan in plans for item in plan.tasks if item.anew]
-            names = [name for task in tasks for name in task.writes]
-            names += [name for plan in plans for item in plan.tasks for name in item.task.writes if not item.anew]
-            found = (_compared(name, present, changed, examples) for name in dict.fromkeys(names))
-            anew = {name for task in tasks for name in task.writes}
-            shown = tuple(each for each in found if each.channel in anew or each.added or each.removed)
-            migrated = [task.name for task in tasks if task.migrations]
-            wrong = tuple(_wrong(present, changed, workflows, migrated)) if verify and migrated else ()
-    return Preview(plans=plans, channels=shown, wrong=wrong)
+            channels = tuple(_differing(plans, present, changed, examples, progress))
+            migrated = [task.name for task in tasks if task.migrations] if verify else []
+            wrong: tuple[tuple[str, int], ...] = ()
+            if migrated:
+                progress("recomputing what was migrated")
+                wrong = tuple(_wrong(present, changed, workflows, migrated, scope))
+            verified = tuple(name for task in tasks if task.name in migrated for name in task.writes)
+    return Preview(plans=plans, channels=channels, wrong=wrong, verified=verified, sample=sampled)
+
+
+def _differing(
+    plans: Sequence[WorkflowPlan],
+    present: ProjectResources,
+    changed: ProjectResources,
+    examples: int,
+    progress: Report,
+) -> Iterable[ChannelPreview]:
+    """Yield the differences of the channels whose tasks have changed, and of those downstream that differ."""
+    items = [item for plan in plans for item in plan.tasks]
+    anew = [name for item in items if item.anew for name in item.task.writes]
+    others = [name for item in items if not item.anew for name in item.task.writes]
+    elsewhere = [each.channel for plan in plans for each in plan.affected]
+    for name in dict.fromkeys((*anew, *others, *elsewhere)):
+        progress(f"comparing {name}")
+        found = _compared(name, present, changed, examples)
+        if name in anew or found.added or found.removed:
+            yield found
+
+
+def _scope(branch: ProjectResources, workflows: Sequence[Workflow | Declared]) -> SampleScope:
+    plans = Registration(branch, RowReader(branch)).plan_all(workflows)
+    with branch.catalog.reading() as tx:
+        registered = {name: known.task for name, known in registry.tasks(tx).items()}
+    return sample_scope(plans, registered)
 
 
 def _apply(resources: ProjectResources, workflows: Sequence[Workflow | Declared]) -> tuple[WorkflowPlan, ...]:
     return Registration(resources, RowReader(resources)).apply_all(workflows)
 
 
-def _run(resources: ProjectResources) -> None:
-    Runner(resources, ProjectReader(resources.catalog)).run()
+def _run(resources: ProjectResources, tasks: Sequence[str] | None = None) -> None:
+    """Run tasks, or all that are due."""
+    if tasks is None or tasks:
+        Runner(resources, ProjectReader(resources.catalog)).run(tasks)
 
 
 def _wrong(
@@ -106,6 +195,7 @@ def _wrong(
     changed: ProjectResources,
     workflows: Sequence[Workflow | Declared],
     migrated: Sequence[str],
+    scope: SampleScope | None,
 ) -> Iterable[tuple[str, int]]:
     """Yield the channels of migrated tasks whose rows differ from recomputed ones, and in how many rows they do."""
     with branch(present) as recomputed:
@@ -114,7 +204,7 @@ def _wrong(
             for task in migrated:
                 registry.reset_cursors(tx, task)
             written = [name for task in registry.tasks(tx, migrated).values() for name in task.task.writes]
-        _run(recomputed)
+        _run(recomputed, None if scope is None else scope.changed)
         for name in written:
             differences = _differences(RowReader(recomputed).read(name), RowReader(changed).read(name))
             (count,) = fetch(differences.agg(F.coalesce(F.sum(F.abs("_weight")), F.lit(0))))[0]
@@ -138,25 +228,78 @@ def _compared(name: str, present: ProjectResources, changed: ProjectResources, e
         )
     old, new = (Schema.of(*frame.dtypes) for frame in (before, after))
     common = [each.name for each in new.columns if (each.name, each.type) in before.dtypes]
+    key = _key(name, present, changed, common)
     differences = _differences(before.select(*map(column, common)), after.select(*map(column, common)))
-    added, removed = fetch(
-        differences.agg(
-            F.coalesce(F.sum(F.greatest("_weight", F.lit(0))), F.lit(0)),
-            F.coalesce(F.sum(F.greatest(-F.col("_weight"), F.lit(0))), F.lit(0)),
-        )
-    )[0]
-    some = fetch(differences.orderBy(F.abs(F.hash(*map(column, common)))).limit(examples)) if added or removed else []
+    counts = _counts(differences, common, key)
+    order = (F.abs(F.hash(*map(column, key or common))), *map(column, key), column("_weight"))
+    some = fetch(differences.orderBy(*order).limit(examples)) if counts.added or counts.removed else []
     return ChannelPreview(
         channel=name,
         before=before.count(),
         after=after.count(),
-        added=int(added),
-        removed=int(removed),
+        added=counts.added,
+        removed=counts.removed,
         columns=tuple(_column_changes(old, new)),
         examples=tuple(
             ("+" if row[-1] > 0 else "-", dict(zip(common, row[:-1], strict=True))) for row in map(tuple, some)
         ),
+        key=key,
+        changed=counts.changed,
+        differing=counts.differing,
     )
+
+
+def _key(name: str, present: ProjectResources, changed: ProjectResources, common: Collection[str]) -> tuple[str, ...]:
+    """Return columns that identify a channel's rows before and after the change; none if there are no such columns."""
+    both = _unique(name, present) & _unique(name, changed)
+    found = sorted((key for key in both if key and key <= {*common}), key=lambda key: (len(key), sorted(key)))
+    return tuple(each for each in common if each in found[0]) if found else ()
+
+
+def _unique(name: str, side: ProjectResources) -> set[frozenset[str]]:
+    """Return the sets of columns that identify the rows of a channel: its key, or those that follow from its query."""
+    with side.catalog.reading() as tx:
+        states = channel_store.channel_states(tx)
+        tasks = registry.tasks(tx, registry.writers(tx, [name])[name]).values()
+    if key := key_of(states[name].channel.encoding):
+        return {frozenset(key)}
+    change = next((found for known in tasks if (found := change_of(known.task)) is not None), None)
+    if change is None:
+        return set()
+    read = {scan.channel: states[scan.channel].current for scan in scans(change.tree)}
+    return set(map(frozenset, unique(change.tree, known_of(read))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Numbers of differing rows: see `ChannelPreview`."""
+
+    added: int
+    removed: int
+    changed: int = 0
+    differing: tuple[tuple[str, int], ...] = ()
+
+
+def _counts(differences: DataFrame, common: Sequence[str], key: Sequence[str]) -> _Counts:
+    """Count the rows in which two bags differ, by column where the rows have a key."""
+    if not key:
+        weight, none = F.col("_weight"), F.lit(0)
+        sums = (F.coalesce(F.sum(F.greatest(each, none)), none) for each in (weight, -weight))
+        added, removed = fetch(differences.agg(*sums))[0]
+        return _Counts(int(added), int(removed))
+    values = [name for name in common if name not in key]
+    row = F.struct(*(column(name).alias(f"c{place}") for place, name in enumerate(values)), F.lit(1).alias("there"))
+    sides = differences.groupBy(*map(column, key)).agg(
+        F.first(F.when(F.col("_weight") < 0, row), ignorenulls=True).alias("old"),
+        F.first(F.when(F.col("_weight") > 0, row), ignorenulls=True).alias("new"),
+    )
+    old, new = F.col("old"), F.col("new")
+    both = old.isNotNull() & new.isNotNull()
+    unequal = [both & ~old[f"c{place}"].eqNullSafe(new[f"c{place}"]) for place, _ in enumerate(values)]
+    totals = sides.agg(*(F.count_if(each) for each in (new.isNotNull(), old.isNotNull(), both, *unequal)))
+    added, removed, changed, *counts = map(int, fetch(totals)[0])
+    differing = ((name, count) for name, count in zip(values, counts, strict=True) if count)
+    return _Counts(added, removed, changed, tuple(differing))
 
 
 def _rows(resources: ProjectResources, name: str) -> DataFrame | None:

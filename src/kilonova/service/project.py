@@ -5,7 +5,7 @@ Operations that need Spark start a session when first called, and `close` ends i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kilonova.declare.workflow import Declared, Workflow
+    from kilonova.model.sample import Sample
     from kilonova.service.preview import Preview
     from kilonova.warehouse.warehouse import Warehouse
 
@@ -87,11 +88,19 @@ class Project:
     ) -> None:
         self.close()
 
-    def preview(self, workflows: Sequence[Workflow | Declared], *, examples: int = 5, verify: bool = False) -> Preview:
+    def preview(
+        self,
+        workflows: Sequence[Workflow | Declared],
+        *,
+        examples: int = 5,
+        verify: bool = False,
+        sample: Sample | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Preview:
         """Return what registering workflows would change in the rows; see `kilonova.service.preview.preview`."""
         from kilonova.service.preview import preview
 
-        return preview(self.resources, workflows, examples=examples, verify=verify)
+        return preview(self.resources, workflows, examples=examples, verify=verify, sample=sample, progress=progress)
 
     @property
     def warehouse(self) -> Warehouse:

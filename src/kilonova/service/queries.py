@@ -8,7 +8,18 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from kilonova.catalog import bindings, channel_store, events, files, firings, registry, servers, subscriptions, tokens
+from kilonova.catalog import (
+    bindings,
+    channel_store,
+    events,
+    files,
+    firings,
+    registry,
+    servers,
+    subscriptions,
+    tokens,
+    workflow_files,
+)
 from kilonova.catalog import runs as records
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog, Transaction
@@ -34,7 +45,7 @@ from kilonova.model.task import Task
 from kilonova.model.watched_file import FileState
 from kilonova.schedule.compaction import DeltaStack
 from kilonova.schedule.due import PlannerInput, due_version
-from kilonova.service import size_history, snapshot_plan
+from kilonova.service import logic_history, size_history, snapshot_plan
 from kilonova.service.channel_versions import ChannelVersions, channel_versions
 from kilonova.service.reports import (
     ChannelAccess,
@@ -86,6 +97,8 @@ class ProjectReader:
     events_before = _query(events.before)
     firing = _query(firings.firing)
     firings = _query(firings.firings)
+    logic_difference = _query(logic_history.logic_difference)
+    logic_history = _query(logic_history.logic_history)
     metrics = _query(metrics.catalog_metrics)
     newest_event = _query(events.newest)
     running = _query(overview.progress_of_runs)
@@ -101,6 +114,8 @@ class ProjectReader:
     task_runs = _query(task_runs.task_runs)
     tokens = _query(tokens.tokens)
     upcoming_triggers = _query(binding_status.upcoming_triggers)
+    workflow = _query(workflow_files.workflow)
+    workflows = _query(workflow_files.workflows)
 
     def due(self, among: Iterable[str] | None = None) -> dict[str, str]:
         """Return the tasks that are due, each with the reason.

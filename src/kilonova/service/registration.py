@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, channel_store, deferred, events, registry
+from kilonova.catalog import bindings, channel_store, deferred, events, registry, workflow_files
 from kilonova.catalog.deferred import DeferredWorkflow
 from kilonova.engine.run_recovery import delete_doomed_blocks
 from kilonova.errors import CatalogError, Conflict, DeclarationError, KilonovaError, SparkUnavailable, is_transient
@@ -187,6 +188,7 @@ class Registration:
         defer: datetime | None = None,
         same_logic: Collection[str] = (),
         new_version: Collection[str] = (),
+        expected: Sequence[str] | None = None,
     ) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Register workflows as `apply` does, all or none; each may read what earlier ones declare.
 
@@ -196,16 +198,19 @@ class Registration:
                 or recomputed; None for now. The present definitions run until then.
             same_logic: tasks and views whose changed definition does the same: their output stays.
             new_version: tasks and views that get a new logic version, although nothing may have changed.
+            expected: the digests of the plans that somebody has looked at; None to apply whatever the plans are.
 
         Returns:
             The changes of each.
 
         Raises:
+            Conflict: the plans are not the expected ones, because a definition or the project has changed since.
             KilonovaError: any error that `apply` raises; nothing has changed.
         """
         declared = self.declared(workflows)
         overrides = _overrides(declared, same_logic, new_version)
         plans, notes = self._rehearse(declared, overrides)
+        workflow_plan.check_expected(plans, expected)
         seen = self._verify_all(plans)
         renewed = any(item.migration is not None for plan in plans for item in plan.tasks)
         with self._catalog.writing() as tx:
@@ -213,10 +218,25 @@ class Registration:
                 done = [_defer(tx, each, overrides, plan, defer) for each, plan in zip(declared, plans, strict=True)]
             else:
                 done = _apply(tx, declared, overrides, seen)
+                workflow_plan.check_expected(done, expected)
+            for each in declared:
+                if each.file is not None:
+                    workflow_files.put_file(tx, each.workflow.name, self._relative(each.file))
         return tuple(map(workflow_plan.with_notes, done, notes))
 
+    def _relative(self, file: Path) -> str:
+        """Return the path of a workflow's file: relative to the project's directory, if it is in it."""
+        root = self._resources.directory.resolve()
+        return str(file.relative_to(root) if file.is_relative_to(root) else file)
+
     def rollback(
-        self, task: str, *, version: int | None = None, dry_run: bool = False, defer: datetime | None = None
+        self,
+        task: str,
+        *,
+        version: int | None = None,
+        dry_run: bool = False,
+        defer: datetime | None = None,
+        expected: str | None = None,
     ) -> workflow_plan.WorkflowPlan:
         """Register an earlier definition of a task again, as a new logic version.
 
@@ -227,6 +247,7 @@ class Registration:
             version: the logic version; None for the one before the present one.
             dry_run: only return the plan.
             defer: the time at which the changes take effect; None for now.
+            expected: the digest of the plan that somebody has looked at; None to apply whatever the plan is.
 
         Returns:
             The changes.
@@ -236,9 +257,20 @@ class Registration:
             DeclarationError: the earlier definition cannot be restored; nothing has changed.
             KilonovaError: any error that `apply` raises; nothing has changed.
         """
+        earlier = self.earlier(task, version)
+        if dry_run:
+            return self.plan(earlier)
+        return self.apply_all([earlier], defer=defer, expected=None if expected is None else [expected])[0]
+
+    def earlier(self, task: str, version: int | None = None) -> Declared:
+        """Return the workflow of a task with an earlier definition of it, as `rollback` registers it.
+
+        Raises:
+            NotFound: there is no such task or version.
+            DeclarationError: the earlier definition cannot be restored.
+        """
         with self._catalog.reading() as tx:
-            earlier = earlier_definition(tx, task, version)
-        return self.plan(earlier) if dry_run else self.apply(earlier, defer=defer)
+            return earlier_definition(tx, task, version)
 
     def apply_deferred(self, tasks: Collection[str] = ()) -> None:
         """Apply the deferred workflows that take effect now, or that change one of the given tasks.

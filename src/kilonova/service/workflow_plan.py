@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from kilonova.catalog import bindings, channel_store, deferred, events, files, registry
@@ -25,6 +27,7 @@ from kilonova.model.watched_file import FileState
 from kilonova.model.widening import is_wider
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.view_tasks import FULL, reads_any
+from kilonova.service.affected_channels import AffectedChannel, ChangedOutput, affected_channels
 from kilonova.service.logic_overrides import LogicOverrides, validate_same_output
 from kilonova.service.migration_plan import MigrationPlan, plan_migration, with_declared_migration
 from kilonova.service.plan_descriptions import (
@@ -153,6 +156,7 @@ class WorkflowPlan:
         until: the time at which the changes take effect, if they are deferred.
         discards: the time at which the deferred definition of the workflow would have taken effect that this one
             replaces; None if there is none.
+        affected: the channels of unchanged tasks downstream, and what becomes of them.
     """
 
     workflow: str
@@ -163,6 +167,7 @@ class WorkflowPlan:
     unseen: tuple[Unseen, ...] = ()
     until: datetime | None = None
     discards: datetime | None = None
+    affected: tuple[AffectedChannel, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -176,10 +181,13 @@ class WorkflowPlan:
         def action(item: ChannelChange | TaskChange | BindingChange) -> dict[str, str]:
             return {"action": item.action.value, "detail": item.detail}
 
-        others = ("logic", "rows", "bytes", "downstream", "overruled", "diff")
+        others = ("logic", "rows", "bytes", "downstream", "overruled", "diff", "anew")
 
-        def seconds(item: TaskChange) -> Mapping[str, float]:
-            return {} if item.migration is None else item.migration.seconds
+        def migration(item: TaskChange) -> dict[str, Any]:
+            found = item.migration
+            if found is None:
+                return {"migrated": False, "migration": "", "seconds": {}}
+            return {"migrated": bool(found.variants), "migration": found.text, "seconds": found.seconds}
 
         return {
             "workflow": self.workflow,
@@ -190,7 +198,7 @@ class WorkflowPlan:
                     "task": item.task.name,
                     **action(item),
                     **{name: getattr(item, name) for name in others},
-                    "seconds": seconds(item),
+                    **migration(item),
                 }
                 for item in self.tasks
             ],
@@ -198,7 +206,29 @@ class WorkflowPlan:
             "unseen": [asdict(item) for item in self.unseen],
             "until": None if self.until is None else self.until.isoformat(),
             "discards": None if self.discards is None else self.discards.isoformat(),
+            "affected": [each.to_dict() for each in self.affected],
+            "digest": self.digest,
         }
+
+    @property
+    def digest(self) -> str:
+        """Return a digest of what the plan does, without estimates: two plans of one digest do the same."""
+        parts = [
+            self.workflow,
+            [(item.channel.name, item.action.value, item.detail) for item in self.channels],
+            [
+                (
+                    item.task.name,
+                    item.action.value,
+                    item.logic,
+                    item.task.fingerprint,
+                    item.migration and item.migration.text,
+                )
+                for item in self.tasks
+            ],
+            [(item.binding.name, item.action.value, item.detail) for item in self.bindings],
+        ]
+        return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def plan_changes(
@@ -268,6 +298,16 @@ def plan_changes(
         functions=functions,
         unseen=tuple(_unseen(workflow, functions)),
         discards=deferred.deferred_until(tx, workflow.name),
+        affected=affected_channels(
+            [
+                ChangedOutput(task=item.task, migrated=bool(item.task.migrations))
+                for item in tasks
+                if item.anew and item.action is Action.CHANGE
+            ],
+            workflow,
+            registered,
+            states,
+        ),
     )
 
 
@@ -377,6 +417,19 @@ def with_notes(plan: WorkflowPlan, notes: Mapping[str, str]) -> WorkflowPlan:
         for item in plan.tasks
     )
     return replace(plan, tasks=tuple(tasks))
+
+
+def check_expected(plans: Sequence[WorkflowPlan], expected: Sequence[str] | None) -> None:
+    """Check that plans do what somebody has looked at, given by the digests; None if nobody has.
+
+    Raises:
+        Conflict: they do something else.
+    """
+    if expected is not None and [plan.digest for plan in plans] != [*expected]:
+        raise Conflict(
+            "the plan is not the one that was looked at: a definition or the project has changed since",
+            hint="Look at the plan again",
+        )
 
 
 def check_all_seen(tx: Transaction, plan: WorkflowPlan, seen: Mapping[str, int]) -> None:

@@ -21,7 +21,7 @@ from kilonova.model.schedule import duration
 from kilonova.service.formatting import holding, row_count, size
 from kilonova.web import formatting
 from kilonova.web.graph.drawing import shorten
-from kilonova.web.highlighting import highlight_code
+from kilonova.web.highlighting import changed_lines, diff_lines, highlight_code
 from kilonova.web.overview_cache import channel_status, describe_channel
 
 POLICY = "; ".join(
@@ -51,6 +51,11 @@ class Viewer:
         """Return whether the user may start runs and control the project."""
         return self.role.may(Role.OPERATE)
 
+    @property
+    def administers(self) -> bool:
+        """Return whether the user may change what is registered."""
+        return self.role.may(Role.ADMIN)
+
 
 def _templates() -> jinja2.Environment:
     """Return the environment that compiles the templates, with the functions that they use."""
@@ -70,6 +75,8 @@ def _templates() -> jinja2.Environment:
         "exact": formatting.exact,
         "shortened": shorten,
         "coloured": highlight_code,
+        "diff_lines": diff_lines,
+        "changed_lines": changed_lines,
         "encoding": describe_encoding,
     }
     made.globals |= {

@@ -9,6 +9,7 @@ from kilonova.catalog import deferred
 from kilonova.model.run import RefreshMethod
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
+from tests.fakes import PLAN, PREVIEW, Prompt
 from tests.service.writing import Writing, wrote
 
 
@@ -80,3 +81,52 @@ def test_a_view_over_one_that_has_not_run_is_explained(client: TestClient, shop:
     answer = client.get("/api/v1/views/busy")
     assert answer.status_code == 200
     assert answer.json()[0]["method"] == "the changes are passed through"
+
+
+def changed(shop: Project) -> None:
+    """Apply another definition of the view, after the first one has run."""
+    ingested(shop.catalog, "clicks")
+    wrote(
+        shop.catalog,
+        {"per_user": Writing(rows=1)},
+        task="per_user",
+        read=[("clicks", 1)],
+        method=RefreshMethod.FULL,
+    )
+    more = kn.Workflow("shop")
+    more.channel("clicks", "user string", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
+    more.view("per_user", "SELECT user, count(*) AS n, 1 AS one FROM clicks GROUP BY user")
+    shop.apply(more)
+
+
+def test_a_task_lists_its_logic_versions_and_how_two_differ(client: TestClient, shop: Project) -> None:
+    changed(shop)
+    new, old = client.get("/api/v1/tasks/per_user/versions").json()
+    assert [new["logic"], old["logic"]] == [1, 0]
+    assert (new["first_run"], new["ended"], old["ended"]) == (None, None, new["registered"])
+    assert (old["first_run"]["method"], old["migration"]) == ("full", "")
+    assert new["migration"] == "computes one from the output"
+    difference = client.get("/api/v1/tasks/per_user/versions/1/diff").json()
+    assert "+SELECT user, count(*) AS n, 1 AS one FROM clicks GROUP BY user" in difference["diff"].splitlines()
+    back = client.get("/api/v1/tasks/per_user/versions/0/diff?since=1").json()
+    assert "-SELECT user, count(*) AS n, 1 AS one FROM clicks GROUP BY user" in back["diff"].splitlines()
+    assert (back["since"], back["logic"]) == (1, 0)
+    answer = client.get("/api/v1/tasks/per_user/versions/7/diff?since=0")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "The versions are 0, 1")
+
+
+def test_a_rollback_is_done_by_a_worker(client: TestClient, prompt: Prompt) -> None:
+    assert client.post("/api/v1/tasks/per_user/rollback?version=0&dry_run=true").json() == [PLAN]
+    assert client.post("/api/v1/tasks/per_user/rollback?version=0&defer=02:00&expected=ab").json() == [PLAN]
+    assert client.post("/api/v1/tasks/per_user/rollback/preview?version=0&verify=true").json() == PREVIEW
+    (first, second, third) = prompt.asked
+    given = {"task": "per_user", "version": 0}
+    assert first == ("rollback", given | {"dry_run": True, "defer": None, "expected": None})
+    assert second == ("rollback", given | {"dry_run": False, "defer": "02:00", "expected": "ab"})
+    assert (third[0], third[1]["rollback"], third[1]["verify"]) == ("preview", given, True)
+
+
+def test_a_rollback_names_its_version_so_that_it_can_be_repeated(client: TestClient, prompt: Prompt) -> None:
+    assert client.post("/api/v1/tasks/per_user/rollback").status_code == 422
+    assert client.post("/api/v1/tasks/per_usr/rollback?version=0").status_code == 404
+    assert prompt.asked == []

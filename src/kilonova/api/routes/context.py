@@ -164,13 +164,15 @@ class OperationResponse:
         what: the kind of operation.
         before: while it waits for a worker, the number of runs and operations that workers end first; without the runs
             if it does not wait for these.
-        result: its result: a run's number, for an ingest with whether it is repeated, or plans.
+        progress: what a worker does now, as text, if it says so.
+        result: its result: a run's number, for an ingest with whether it is repeated, plans or a preview.
     """
 
     operation: str
     what: str
     state: Literal["waiting", "running", "done", "failed"]
     before: int | None = None
+    progress: str | None = None
     result: Any = None
     error: ErrorResponse | None = None
 
@@ -187,7 +189,8 @@ def operation_response(operations: Operations, asked: Operation) -> OperationRes
     response = partial(OperationResponse, operation=asked.name, what=asked.what)
     if not outcome.done():
         before = operations.before(asked)
-        return response(state="running" if before is None else "waiting", before=before)
+        progress = operations.progress(asked)
+        return response(state="running" if before is None else "waiting", before=before, progress=progress)
     match outcome.exception():
         case None:
             return response(state="done", result=outcome.result())

@@ -6,15 +6,35 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path, Query
+from fastapi.concurrency import run_in_threadpool
 from pydantic import BeforeValidator
 
 from kilonova.api.response_models import ResponseModel, attribute, list_of, response_model
 from kilonova.api.routes.channel_history import BlockResponse
-from kilonova.api.routes.context import READ, After, Before, CurrentProject, Paged
+from kilonova.api.routes.context import (
+    ACCEPTED,
+    ADMIN,
+    READ,
+    After,
+    Before,
+    CurrentProject,
+    OperationResponse,
+    Paged,
+    Starting,
+)
+from kilonova.api.routes.workflows import (
+    Defer,
+    DryRun,
+    PlanResponse,
+    Previewing,
+    PreviewResponse,
+    plans_response,
+)
 from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.model.task import Variant
 from kilonova.service.explain_view import MaintainedRelation
+from kilonova.service.logic_history import LogicDifference, LogicVersion
 from kilonova.service.next_run import PortPreview, TaskPreview
 from kilonova.service.reports import Lag, TaskStatus
 
@@ -55,6 +75,12 @@ class TaskResponse(ResponseModel):
     deferred_until: datetime | None
 
 
+Version = Annotated[int, Path(ge=0, le=2**31)]
+Since = Annotated[
+    int | None, Query(ge=0, le=2**31, description="The version to compare with; by default the one before.")
+]
+Rollback = Annotated[int, Query(ge=0, le=2**31, description="The logic version to return to.")]
+
 _PortPreviewResponse = response_model(PortPreview, blocks=list[BlockResponse])
 _TaskPreviewResponse = response_model(TaskPreview, reads=list_of(_PortPreviewResponse))
 
@@ -83,6 +109,50 @@ def next_run(project: CurrentProject, name: str) -> TaskPreview:
 def runs(project: CurrentProject, name: str, paging: Paged, before: Before = None) -> list[TaskRun]:
     """List the last runs of a task, newest first, with actual and estimated durations."""
     return paging.page(project.reader.task_runs(name, before, paging.more), "before", lambda last: last.run)
+
+
+@router.get("/tasks/{name}/versions", dependencies=READ)
+def versions(project: CurrentProject, name: str) -> list[LogicVersion]:
+    """List the logic versions of a task, newest first, with their migrations and first runs."""
+    return list(project.reader.logic_history(name))
+
+
+@router.get("/tasks/{name}/versions/{version}/diff", dependencies=READ)
+def diff(project: CurrentProject, name: str, version: Version, since: Since = None) -> LogicDifference:
+    """Return how a logic version of a task differs from another."""
+    return project.reader.logic_difference(name, version, since)
+
+
+@router.post("/tasks/{name}/rollback", dependencies=ADMIN, responses=ACCEPTED)
+async def rollback(
+    start: Starting,
+    project: CurrentProject,
+    name: str,
+    version: Rollback,
+    dry_run: DryRun = False,
+    defer: Defer = None,
+    expected: Annotated[
+        str | None, Query(description="Digest of the plan that was looked at: if the plan is another by now, 409.")
+    ] = None,
+) -> list[PlanResponse] | OperationResponse:
+    """Register the definition of an earlier logic version again, as a new version.
+
+    The output is migrated or recomputed at the next run. Repeating the request changes nothing.
+    """
+    await run_in_threadpool(project.reader.task, name)
+    return await start(
+        plans_response, "rollback", task=name, version=version, dry_run=dry_run, defer=defer, expected=expected
+    )
+
+
+@router.post("/tasks/{name}/rollback/preview", dependencies=ADMIN, responses=ACCEPTED)
+async def preview_rollback(
+    start: Starting, project: CurrentProject, name: str, version: Rollback, options: Previewing
+) -> PreviewResponse | OperationResponse:
+    """Show how a rollback would change the rows, without changing anything."""
+    await run_in_threadpool(project.reader.task, name)
+    given = {"task": name, "version": version}
+    return await start(PreviewResponse.model_validate, "preview", source=None, rollback=given, **options.arguments)
 
 
 @router.get("/views/{name}", dependencies=READ)

@@ -1,15 +1,22 @@
-"""Routes of uploaded workflows: planning and applying their registration."""
+"""Routes of workflows: planning, previewing and applying their registration, uploaded or from the project's files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.concurrency import run_in_threadpool
 
 from kilonova.api.response_models import ResponseModel
-from kilonova.api.routes.context import ACCEPTED, TRUSTED, OperationResponse, Starting
+from kilonova.api.routes.context import ACCEPTED, ADMIN, READ, TRUSTED, CurrentProject, OperationResponse, Starting
 from kilonova.api.uploads import receive_upload, sent_as
+from kilonova.catalog.workflow_files import RegisteredWorkflow
+from kilonova.errors import NotFound
+from kilonova.model.sample import sample_of
+from kilonova.service.affected_channels import DownstreamEffect
+from kilonova.service.project import Project
 
 _MOST = 20
 """Maximum size of an upload in megabytes: it is text."""
@@ -37,6 +44,9 @@ class TaskChangeResponse(ResponseModel):
     downstream: list[str]
     overruled: str
     diff: str
+    anew: bool
+    migrated: bool
+    migration: str
     seconds: dict[str, float]
 
 
@@ -56,12 +66,25 @@ class UnseenResponse(ResponseModel):
     what: str
 
 
+class AffectedChannelResponse(ResponseModel):
+    """Channel downstream of a change whose task does not change: see `kilonova.service.affected_channels`."""
+
+    channel: str
+    task: str
+    workflow: str
+    reads: str
+    effect: DownstreamEffect
+    detail: str
+
+
 class PlanResponse(ResponseModel):
     """Changes that registering a workflow makes, or would make; `empty` if it changes nothing.
 
     Attributes:
         until: the time at which they take effect, if they are deferred.
         discards: the time at which the deferred definition would have taken effect that this one replaces.
+        affected: the channels downstream of changed tasks, and what becomes of them.
+        digest: a digest of what the plan does, by which it can be applied as it was looked at (`expected`).
     """
 
     workflow: str
@@ -72,9 +95,125 @@ class PlanResponse(ResponseModel):
     unseen: list[UnseenResponse]
     until: datetime | None
     discards: datetime | None
+    affected: list[AffectedChannelResponse]
+    digest: str
 
+
+class ExampleResponse(ResponseModel):
+    """Row that is added (`+`) or removed (`-`)."""
+
+    sign: Literal["+", "-"]
+    row: dict[str, Any]
+
+
+class ChannelPreviewResponse(ResponseModel):
+    """Difference in the rows of a channel: see `kilonova.service.preview.ChannelPreview`."""
+
+    channel: str
+    before: int | None
+    after: int | None
+    added: int
+    removed: int
+    columns: list[str]
+    examples: list[ExampleResponse]
+    key: list[str]
+    changed: int
+    differing: dict[str, int]
+
+
+class WrongResponse(ResponseModel):
+    """Migrated channel that differs from the recomputed one, in so many rows."""
+
+    channel: str
+    rows: int
+
+
+class SampledChannelResponse(ResponseModel):
+    """Source channel of a preview on a sample: see `kilonova.service.source_sample.SampledChannel`."""
+
+    channel: str
+    by: list[str]
+    rows: int
+    of: int | None
+
+
+class PreviewResponse(ResponseModel):
+    """Preview of a change: see `kilonova.service.preview.Preview`."""
+
+    plans: list[PlanResponse]
+    channels: list[ChannelPreviewResponse]
+    wrong: list[WrongResponse]
+    verified: list[str]
+    sample: list[SampledChannelResponse]
+
+
+class WorkflowResponse(ResponseModel):
+    """A registered workflow: see `kilonova.catalog.workflow_files.RegisteredWorkflow`."""
+
+    name: str
+    file: str | None
+    tasks: int
+    registered: datetime | None
+    deferred_until: datetime | None
+
+
+Verify = Annotated[bool, Query(description="Also recompute migrated outputs, and compare them with the migrated ones.")]
+Rows = Annotated[int, Query(ge=0, le=100, description="How many differing rows to return of each channel.")]
+SampleSize = Annotated[
+    str | None, Query(description="Compute both definitions from a sample of the source rows: 1%, or a number of rows.")
+]
+SampleBy = Annotated[
+    list[str] | None,
+    Query(description="Column by whose values rows are chosen; sources without it are read as a whole."),
+]
+DryRun = Annotated[bool, Query(description="Return the plan without applying it.")]
+Defer = Annotated[
+    str | None,
+    Query(description="Time in UTC from which changed tasks are migrated: 02:00, an ISO timestamp, or 6 hours."),
+]
+SameLogic = Annotated[
+    list[str] | None, Query(description="Task or view whose changed definition does the same: its output stays.")
+]
+NewVersion = Annotated[
+    list[str] | None,
+    Query(description="Task or view that gets a new logic version, although nothing has changed."),
+]
+Format = Literal["python", "zip"]
+Paths = Annotated[
+    list[str] | None,
+    Query(description="Path in a zip that defines workflows: a Python file, or a folder of SQL files."),
+]
+
+
+class PreviewOptions:
+    """Options of a preview, as a dependency of its route.
+
+    Attributes:
+        arguments: the arguments of the operation.
+    """
+
+    def __init__(
+        self, verify: Verify = False, rows: Rows = 10, sample: SampleSize = None, sample_by: SampleBy = None
+    ) -> None:
+        if sample is not None:
+            sample_of(sample, tuple(sample_by or ()))  # a mistake is reported before a worker is waited for
+        self.arguments: dict[str, Any] = {
+            "verify": verify,
+            "examples": rows,
+            "sample": sample,
+            "sample_by": sample_by or [],
+        }
+
+
+Previewing = Annotated[PreviewOptions, Depends()]
 
 router = APIRouter(tags=["workflows"])
+
+
+@router.get("/workflows", dependencies=READ, response_model=list[WorkflowResponse])
+def workflows(project: CurrentProject) -> Sequence[RegisteredWorkflow]:
+    """List the workflows by name, with the files from which they were applied."""
+    return project.reader.workflows()
 
 
 @router.post(
@@ -86,22 +225,12 @@ router = APIRouter(tags=["workflows"])
 async def apply(
     start: Starting,
     request: Request,
-    format: Literal["python", "zip"] = "python",
-    path: Annotated[
-        list[str] | None,
-        Query(description="Path in a zip that defines workflows: a Python file, or a folder of SQL files."),
-    ] = None,
-    dry_run: Annotated[bool, Query(description="Return the plan without applying it.")] = False,
-    same_logic: Annotated[
-        list[str] | None, Query(description="Task or view whose changed definition does the same: its output stays.")
-    ] = None,
-    new_version: Annotated[
-        list[str] | None, Query(description="Task or view that gets a new logic version, although nothing has changed.")
-    ] = None,
-    defer: Annotated[
-        str | None,
-        Query(description="Time in UTC from which changed tasks are migrated: 02:00, an ISO timestamp, or 6 hours."),
-    ] = None,
+    format: Format = "python",
+    path: Paths = None,
+    dry_run: DryRun = False,
+    same_logic: SameLogic = None,
+    new_version: NewVersion = None,
+    defer: Defer = None,
 ) -> list[PlanResponse] | OperationResponse:
     """Register the workflows that the body defines: a Python file, or a zip of Python files or a folder of SQL.
 
@@ -109,7 +238,7 @@ async def apply(
     """
     sent = await receive_upload(request, f"workflow.{format}", _MOST)
     return await start(
-        lambda plans: [PlanResponse.model_validate(each) for each in plans],
+        plans_response,
         "apply",
         sent.discard,
         file=str(sent.file),
@@ -119,4 +248,79 @@ async def apply(
         same_logic=same_logic or [],
         new_version=new_version or [],
         defer=defer,
+        expected=None,
     )
+
+
+@router.post(
+    "/workflows/preview",
+    dependencies=TRUSTED,
+    responses=ACCEPTED,
+    openapi_extra=sent_as("text/x-python", "application/zip"),
+)
+async def preview(
+    start: Starting, request: Request, options: Previewing, format: Format = "python", path: Paths = None
+) -> PreviewResponse | OperationResponse:
+    """Show how the workflows that the body defines would change the rows, without changing anything.
+
+    The code runs on the server's machine.
+    """
+    sent = await receive_upload(request, f"workflow.{format}", _MOST)
+    source = {"file": str(sent.file), "format": format, "paths": path or []}
+    return await start(
+        PreviewResponse.model_validate, "preview", sent.discard, source=source, rollback=None, **options.arguments
+    )
+
+
+@router.post("/workflows/{name}/apply", dependencies=ADMIN, responses=ACCEPTED)
+async def apply_file(
+    start: Starting,
+    project: CurrentProject,
+    name: str,
+    dry_run: DryRun = False,
+    same_logic: SameLogic = None,
+    new_version: NewVersion = None,
+    defer: Defer = None,
+    expected: Annotated[
+        list[str] | None,
+        Query(description="Digests of the plans that were looked at: if the plans are others by now, 409."),
+    ] = None,
+) -> list[PlanResponse] | OperationResponse:
+    """Register what the file of a workflow, from which it was last applied, defines now on the server's machine."""
+    return await start(
+        plans_response,
+        "apply",
+        **await run_in_threadpool(file_of, project, name),
+        dry_run=dry_run,
+        same_logic=same_logic or [],
+        new_version=new_version or [],
+        defer=defer,
+        expected=expected,
+    )
+
+
+@router.post("/workflows/{name}/preview", dependencies=ADMIN, responses=ACCEPTED)
+async def preview_file(
+    start: Starting, project: CurrentProject, name: str, options: Previewing
+) -> PreviewResponse | OperationResponse:
+    """Show how applying the file of a workflow would change the rows, without changing anything."""
+    source = await run_in_threadpool(file_of, project, name)
+    return await start(PreviewResponse.model_validate, "preview", source=source, rollback=None, **options.arguments)
+
+
+def plans_response(plans: Sequence[object]) -> list[PlanResponse]:
+    """Convert the plans that a worker has returned."""
+    return [PlanResponse.model_validate(each) for each in plans]
+
+
+def file_of(project: Project, workflow: str) -> dict[str, Any]:
+    """Return where the file of a workflow is, as arguments of `kilonova.scheduler.workflow_loader.load_workflows`.
+
+    Raises:
+        NotFound: there is no such workflow, or it was never applied from a file.
+    """
+    known = project.reader.workflow(workflow)
+    if known.file is None:
+        problem = f"the file of the workflow {workflow} is not known"
+        raise NotFound(problem, hint="Apply it once by kilonova apply FILE, or send it to POST /api/v1/workflows")
+    return {"file": str(project.directory.resolve() / known.file), "format": "path", "workflow": workflow}

@@ -55,6 +55,23 @@ class TaskRun:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRun:
+    """First run of a task within an interval that wrote output.
+
+    Attributes:
+        run: its number.
+        ended: the time when it ended; None if it has not.
+        method: its refresh method.
+        seconds: the seconds that the task took.
+    """
+
+    run: int
+    ended: datetime | None
+    method: RefreshMethod
+    seconds: float
+
+
 def task_runs(tx: Transaction, task: str, before: int | None = None, limit: int = 100) -> tuple[TaskRun, ...]:
     """Return the last runs of a task that have ended, newest first.
 
@@ -102,3 +119,26 @@ def _task_run(run: Run, made: Sequence[Row[Any]]) -> TaskRun:
         bytes=sum(row.bytes for row in written) if written else None,
         reason="" if first is None else first.reason,
     )
+
+
+def first_run(tx: Transaction, task: str, after: datetime, before: datetime | None) -> FirstRun | None:
+    """Return the first run that wrote output of a task, of those that started in an interval; None if there is none.
+
+    Args:
+        tx: an open transaction.
+        task: the task.
+        after: the beginning of the interval.
+        before: its end, which does not belong to it; None for now.
+    """
+    run, output = tables.run.c, tables.run_output.c
+    query = (
+        select(run.id, run.ended, output.method, output.seconds)
+        .join(tables.run_output, output.run_id == run.id)
+        .where(output.task == task, output.method.is_not(None), run.started >= after)
+        .order_by(output.run_id)
+        .limit(1)
+    )
+    row = tx.connection.execute(query if before is None else query.where(run.started < before)).first()
+    if row is None:
+        return None
+    return FirstRun(run=row.id, ended=row.ended, method=RefreshMethod(row.method), seconds=row.seconds)

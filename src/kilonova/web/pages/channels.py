@@ -145,7 +145,7 @@ async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offs
 @router.get("/channels/{name}/rows/waiting")
 async def waiting(page: CurrentPage, name: str) -> dict[str, int | None]:
     """Return how many runs and operations are before the rows of a channel that wait for a worker; null if none do."""
-    return {"before": page.context.operations.before_page(name)}
+    return {"before": page.context.operations.before_first("page", name)}
 
 
 _ORDERS = {

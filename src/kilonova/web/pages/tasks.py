@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -11,6 +12,7 @@ from fastapi import APIRouter, Response
 from kilonova.api.routes.context import Before, Number
 from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.errors import KilonovaError, NotFound
+from kilonova.service.logic_history import LogicDifference, LogicVersion
 from kilonova.web.charts import Scale, Tick, steps
 from kilonova.web.formatting import seconds
 from kilonova.web.graph.picture import graph_picture
@@ -25,6 +27,9 @@ _RUNS = 60
 
 _LINES = 15
 """Number of the last lines shown of the log of a failed run."""
+
+_VERSIONS = 10
+"""Number of logic versions shown."""
 
 _NAMED = 10
 """Number of runs named below a chart."""
@@ -64,6 +69,7 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
     status = page.project.reader.task(name)
     every = page.overview()
     glance = every.tasks[name]
+    history = page.project.reader.logic_history(name)[:_VERSIONS]
     past = page.project.reader.task_runs(name, before, _RUNS)
     last = past[:1] if before is None else page.project.reader.task_runs(name, None, 1)
     try:
@@ -92,8 +98,27 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
         last=last[0] if last else None,
         before=before,
         chart=_chart(past),
+        history=history,
+        differences=dict(_differences(page, history)),
         near=graph_picture(neighbourhood(every, glance.writes, 1), every),
     )
+
+
+@router.get("/tasks/{name}/versions/diff")
+def difference(page: CurrentPage, name: str, version: Number, since: Number) -> Response:
+    """Return a part of a page: how two logic versions of a task differ."""
+    try:
+        found, problem = page.project.reader.logic_difference(name, version, since), None
+    except NotFound as error:
+        found, problem = None, error
+    return page.show("difference.html", found=found, problem=problem)
+
+
+def _differences(page: Page, history: Sequence[LogicVersion]) -> Iterator[tuple[int, LogicDifference]]:
+    """Yield how each version differs from the one before, which follows it, as far as both are known."""
+    for each, before in pairwise(history):
+        if each.known and before.known:
+            yield each.logic, page.project.reader.logic_difference(each.task, each.logic, before.logic)
 
 
 def _failure(page: Page, number: int) -> dict[str, Any]:

@@ -287,7 +287,8 @@ async function follow(firing) {
   notice(words(), { how: firing.reason ?? "", kind: firing.state === "failed" ? "bad" : "", page: page() });
 }
 
-async function ask(url, options, what) {
+// A page that shows what becomes of an operation itself, by the address that begins with `shows`, is not told by notices.
+async function ask(url, options, what, shows) {
   let answer;
   try { answer = await fetch(url, options); } catch {
     notice("The server does not respond", { how: "Try again later", kind: "bad" });
@@ -295,6 +296,11 @@ async function ask(url, options, what) {
   }
   if (answer.status === 401) { location.reload(); return null; }
   const found = await told(answer);
+  if (answer.status === 202 && found.operation && shows) {
+    history.replaceState(null, "", shows + found.operation);
+    look();
+    return null;
+  }
   if (answer.status === 202 && found.operation) return operation(answer.headers.get("location"), found, what);
   if (answer.status === 202) { [found].flat().forEach(follow); return null; }
   if (!answer.ok) { refused(found); return null; }
@@ -320,7 +326,7 @@ document.addEventListener("submit", async event => {
   const what = button.textContent.trim();
   button.disabled = true;
   button.setAttribute("aria-busy", "true");
-  const done = await ask(url, options, what);
+  const done = await ask(url, options, what, form.dataset.shows);
   button.disabled = false;
   button.removeAttribute("aria-busy");
   if (!done) return;
@@ -330,6 +336,9 @@ document.addEventListener("submit", async event => {
   else if ("result" in done || "run" in done) notice(`${what}: there was nothing to do`);
   else notice(`${what}: done`);
   if (file && file.files[0] === options.body) form.reset(); // unless the next one is there already
+  if (form.dataset.go) { location.assign(form.dataset.go); return; }
+  const again = document.getElementById(form.dataset.again ?? "");
+  if (again) load(again, again.dataset.load);
   look();
 });
 
@@ -348,12 +357,14 @@ async function load(place, url) {
   const mine = (loads.get(place) ?? 0) + 1;
   loads.set(place, mine);
   place.setAttribute("aria-busy", "true");
-  place.innerHTML = '<p class="soft">Reading…</p>';
+  const busy = place.dataset.busy ?? "Reading…";
+  place.innerHTML = '<p class="soft"></p>';
   const words = place.querySelector("p");
+  words.textContent = busy;
   const telling = setInterval(async () => {
     try {
       const { before } = await (await fetch(`${url.split("?")[0]}/waiting`)).json();
-      words.textContent = before === null ? "Reading…" : `It ${waits(before)}`;
+      words.textContent = before === null ? busy : `It ${waits(before)}`;
     } catch { /* the answer itself will say what is wrong */ }
   }, WAITS);
   let content;
