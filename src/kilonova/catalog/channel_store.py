@@ -310,7 +310,8 @@ def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, i
 @cache
 def _point_names(dialect: str) -> Select[Any]:
     point, bounds = tables.point.c, needed(dialect)
-    name = cast(point.number, Text) + ":" + point.state + ":" + cast(point.run_id, Text)
+    state = point.state + func.coalesce(cast(point.rewrites, Text), "")
+    name = cast(point.number, Text) + ":" + state + ":" + cast(point.run_id, Text)
     columns = (bounds.c.id, bounds.c.since, func.aggregate_strings(name, ",").label("names"))
     return _listed(bounds, *columns).group_by(bounds.c.id, bounds.c.since)
 

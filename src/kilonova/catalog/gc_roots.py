@@ -33,6 +33,11 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
                 consumers.setdefault(channel, []).append(
                     Consumer(task=version.task.name, cursor=point, started=True, beginning=False, needs_snapshot=True)
                 )
+        for channel in version.replaced.values():
+            cursor = version.cursor(channel)
+            consumers.setdefault(channel, []).append(
+                Consumer(task=version.task.name, cursor=cursor, started=True, beginning=False, needs_snapshot=True)
+            )
         if version.superseded:
             continue
         ports = [port for variant in version.task.variants for port in variant.ports]

@@ -32,7 +32,13 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
     touched = dict.fromkeys(
         channel
         for each in every
-        for channel in (*each.task.reads, *each.task.sources, *each.task.writes, *each.task.migrated)
+        for channel in (
+            *each.task.reads,
+            *each.task.sources,
+            *each.task.writes,
+            *each.task.migrated,
+            *each.replaced.values(),
+        )
     )
     channels = channel_states(tx, None if names is None else touched)
     samples = cost_samples(tx, None if names is None else list(live))
@@ -47,6 +53,7 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 cursors=version.cursors,
                 samples=samples.get(name, ()),
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
+                replaced=version.replaced,
             )
             for version in versions
         )

@@ -1,10 +1,11 @@
 """Cache of immutable blocks and points that a process has read.
 
 A live block does not change until it is deleted, nor does a filled or cancelled point, unless its channel has several
-writers. A transaction therefore reads the names of the existing rows, one text per channel, and then only the rows
-that are new. A name includes what distinguishes the row from any other that may have the same number, as after a
-rollback or a restored backup: a block's suffix, a point's state and run. If the stamp of a channel is unchanged, not
-even its names are read. Rows that a transaction has read are cached once it has succeeded.
+writers or its version is rewritten, which is counted. A transaction therefore reads the names of the existing rows, one
+text per channel, and then only the rows that are new. A name includes what distinguishes the row from any other that
+may have the same number, as after a rollback or a restored backup: a block's suffix, a point's state, rewrites and run.
+If the stamp of a channel is unchanged, not even its names are read. Rows that a transaction has read are cached once it
+has succeeded.
 
 Tasks and bindings have one random stamp, which every transaction reads when it begins. What was derived from their
 rows under that stamp holds as long as it is unchanged; a transaction that changes it caches nothing more.

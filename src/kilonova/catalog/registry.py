@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from kilonova.catalog import channel_store, codec, events, tables
 from kilonova.catalog.channel_store import channel_id, new_stamp
-from kilonova.catalog.database import Transaction, insert_all, is_among, is_given
+from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.files import set_watched_directory
 from kilonova.errors import Conflict, NotFound, closest_name
 from kilonova.model.channel import Channel
@@ -52,6 +52,7 @@ class TaskVersion:
         logic: the number of the version: 0, 1, 2, …
         cursors: the point up to which it has read each channel; empty if it has not run.
         superseded: whether it runs no more, and is kept until a newer version has used its output.
+        replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
     """
 
     task: Task
@@ -59,6 +60,7 @@ class TaskVersion:
     logic: int
     cursors: Mapping[str, int]
     superseded: bool = False
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
     def cursor(self, channel: str) -> int:
         """Return the point up to which it has read a channel."""
@@ -210,6 +212,16 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     _supersede_versions(tx, row.id, tx.connection.execute(written).scalar())
     _add_logics(tx, [(row.id, row.version + 1, task)])
     return int(row.version) + 1
+
+
+def put_superseded(tx: Transaction, task: Task, workflow: str, logic: int) -> None:
+    """Register a task that was not registered yet at a logic version that is superseded from the beginning."""
+    tx.mark_registry_changed()
+    row = {"name": task.name, "workflow": workflow, "active": True, "view": task.view}
+    number = inserted_id(tx.connection.execute(insert(tables.task).values(row)))
+    _add_logics(tx, [(number, logic, task)])
+    own = tables.logic.c.task_id == number, tables.logic.c.version == logic
+    tx.connection.execute(update(tables.logic).where(*own).values(superseded=True))
 
 
 def add_version(tx: Transaction, task: Task) -> int:
@@ -510,7 +522,7 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
     these = logic.c.live if names is None else and_(logic.c.live, is_among(tx, task.c.name, names))
     live = select(task.c.id, logic.c.version).join(logic, logic.c.task_id == task.c.id).where(these).subquery("live")
     rows = tx.connection.execute(
-        select(task, logic.c.version, logic.c.writes, logic.c.superseded)
+        select(task, logic.c.version, logic.c.writes, logic.c.superseded, logic.c.replaced)
         .join(logic, logic.c.task_id == task.c.id)
         .where(these)
         .order_by(logic.c.version.desc())
@@ -540,6 +552,7 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
             logic=row.version,
             cursors={},
             superseded=row.superseded,
+            replaced=row.replaced or {},
         )
         found[row.name] = row.id, (*found.get(row.name, (0, ()))[1], version)
     return found
@@ -744,6 +757,10 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
     mine = cursor.task_id == rows[0].task_id, cursor.logic == logic
     if gone := before.keys() - after.keys() - {None}:
         tx.connection.execute(delete(tables.cursor).where(*mine, cursor.channel_id.in_(gone)))
+        own = tables.logic.c.task_id == rows[0].task_id, tables.logic.c.version == logic
+        changed = update(tables.logic).where(*own, tables.logic.c.replaced.is_not(None)).values(replaced=None)
+        if tx.connection.execute(changed).rowcount:
+            tx.mark_registry_changed()
     for channel, point in after.items():
         if channel in before and point != before[channel]:
             here = cursor.channel_id == channel

@@ -118,10 +118,14 @@ logic = Table(
     Column("superseded", Boolean, nullable=False),
     Column("outputs", JSON, nullable=False),
     Column("written", Text),
+    Column("replaced", JSON(none_as_null=True)),
+    Column("faulty", UtcTime),
 )
 """Logic versions of tasks. A live one runs, unless it is `superseded`: kept until a newer one has used its output.
 
-`outputs` has the declared columns, the encoding and the checks of the channels that it writes.
+`outputs` has the declared columns, the encoding and the checks of the channels that it writes. `replaced` has the
+inputs that have replaced others since its last run, each with the one on which its cursor stands. `faulty` is the time
+at which the version was said to be wrong.
 """
 
 variant = Table(
@@ -178,6 +182,7 @@ point = Table(
     Column("version", JSON, nullable=False),
     Column("time", UtcTime),
     Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
+    Column("rewrites", Integer),
     Index("point_by_state", "channel_id", "state", "number"),
     Index("point_by_run", "channel_id", "run_id"),
 )

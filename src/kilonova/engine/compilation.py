@@ -39,7 +39,11 @@ def compile_variant(
             port=each.port.name,
             channel=each.port.channel,
             reading=each.reading,
-            changed=each.port.mode.advances and not channels[each.port.channel].is_equivalent(each.start, each.end),
+            changed=each.port.mode.advances
+            and (
+                each.port.channel in choice.state.replaced
+                or not channels[each.port.channel].is_equivalent(each.start, each.end)
+            ),
         )
         for each in inputs
     )

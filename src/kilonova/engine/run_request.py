@@ -196,6 +196,7 @@ def _pins(
     for state in order:
         choice = choose(state, channels, until)
         pins |= {block.number for each in port_inputs(choice, channels) for block in each.reading.blocks}
+        pins |= {block.number for each in state.replaced.values() for block in channels[each].blocks}
         read = (*state.task.reads, *state.task.sources)
         partial = {name for name in read if name in writes or name in until}
         pins |= {block.number for name in partial for block in channels[name].blocks}

@@ -16,15 +16,21 @@ provenance is *consistent* iff T⁺ < T⁻: then it reflects the newest snapshot
 where λ is the logic version of task t. Logic versions grow, `START < 0 < 1 < … < END` (logic evolution,
 sections 2.1 and 3.2).
 
+Changes of the workflow's structure are changes of logic versions (logic evolution, 3.2): a task that is inserted has
+always been there as a no-op of the version `START`; a path through an input that is attached reflects the point `START`
+of its source before, one through an input that is detached the point `END` afterwards. So the versions before and after
+a change have the same paths, and can be compared.
+
 Versions are partially ordered by ≺. No point is filled with a version that precedes one of the channel's *frontier*,
 its maximal versions (logic evolution, 4.1). Two versions are incomparable if each is less in some component.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 Path = tuple[str, ...]
@@ -42,6 +48,11 @@ class Reflection:
     logic: tuple[int, ...]
     first: int
     last: int
+
+    @property
+    def is_structural(self) -> bool:
+        """Return whether it reflects no snapshot: the path did not exist yet, or does not any more."""
+        return self.first in (START, END)
 
 
 Entry = tuple[Reflection, ...]
@@ -66,9 +77,10 @@ class Validity:
 
 
 def _entry(points: Iterable[tuple[tuple[int, ...], int, int]]) -> Entry:
-    """Return a sorted entry with adjoining ranges joined."""
+    """Return a sorted entry with adjoining ranges joined; `START` only stands for an entry without snapshots."""
     joined: list[Reflection] = []
-    for logic, first, last in sorted(points):
+    every = sorted(points)
+    for logic, first, last in [each for each in every if each[1] != START] or every:
         if joined and joined[-1].logic == logic and first <= joined[-1].last + 1:
             joined[-1] = Reflection(logic, joined[-1].first, max(last, joined[-1].last))
         else:
@@ -119,10 +131,9 @@ class Version:
 
     def points(self, source: str) -> tuple[tuple[int, int], ...]:
         """Return the points of a source channel that are reflected, as ranges: the first and last point of each."""
-        entries = (entry for path, entry in self.entries if path[0] == source)
-        return tuple(
-            (each.first, each.last) for each in _entry(((), r.first, r.last) for entry in entries for r in entry)
-        )
+        every = (each for path, entry in self.entries if path[0] == source for each in entry)
+        points = (((), each.first, each.last) for each in every if not each.is_structural)
+        return tuple((each.first, each.last) for each in _entry(points))
 
     def logics(self, task: str) -> tuple[int, ...]:
         """Return the logic versions of a task through which points are reflected, in order."""
@@ -166,6 +177,82 @@ class Version:
             mine[path] = _entry((r.logic, r.first, r.last) for r in (*kept, *entry))
         return Version.of(mine)
 
+    def with_inserted(self, task: str, after: Collection[str], before: Collection[str]) -> Version:
+        """Return this version as if a task had always been a no-op between others (logic evolution, 3.2.1).
+
+        Args:
+            task: the task.
+            after: the writers of its input: tasks, or the source channel itself.
+            before: the tasks that read its output from now on.
+
+        >>> print(Version.source("crawled", 0).through("extract", 0).with_inserted("filter", ["crawled"], ["extract"]))
+        crawled›filter›extract 0[s,0]
+        """
+        entries: dict[Path, Entry] = {}
+        for path, entry in self.entries:
+            place = next(
+                (n for n, (one, next_) in enumerate(pairwise(path), 1) if one in after and next_ in before), None
+            )
+            if place is None:
+                entries[path] = entry
+                continue
+            entries[*path[:place], task, *path[place:]] = tuple(
+                replace(each, logic=(*each.logic[: place - 1], START, *each.logic[place - 1 :])) for each in entry
+            )
+        return Version.of(entries)
+
+    def with_attached(self, task: str, paths: Iterable[Path]) -> Version:
+        """Return this version as if a task had always had an input that it has not read yet (logic evolution, 3.2.3).
+
+        Args:
+            task: the task.
+            paths: the paths of the input's version.
+
+        >>> print(Version.source("a", 1).through("t", 0).through("u", 2).with_attached("t", [("b", "s")]))
+        a›t›u 1[0,2]; b›s›t›u s[s,0,2]
+        """
+        mine = dict(self.entries)
+        for path, entry in self.entries:
+            if task not in path[1:] or not entry:
+                continue
+            place = path.index(task, 1)
+            logic = _newest(entry)[place:]
+            for each in paths:
+                begun = Reflection(((START,) * (len(each) - 1) + logic), START, START)
+                mine.setdefault((*each, *path[place:]), (begun,))
+        return Version.of(mine)
+
+    def with_detached(self, before: Version, inputs: Iterable[Version]) -> Version:
+        """Return this version of a task's output with an end of the paths that it had before (logic evolution, 3.2.4).
+
+        Args:
+            before: the version of the output before.
+            inputs: the versions of all inputs of the task: paths through the writer of none of them end.
+
+        >>> before = Version.source("a", 1).joined(Version.source("b", 1)).through("t", 0)
+        >>> print(Version.source("a", 1).through("t", 1).with_detached(before, [Version.source("a", 1)]))
+        a›t 1[1]; b›t e[1]
+        """
+        read = {path[-1] for each in inputs for path, _ in each.entries}
+        mine = dict(self.entries)
+        gone = [path for path, entry in before.entries if len(path) > 1 and entry and path[-2] not in read]
+        for path in gone:
+            logic = max(each.logic[-1] for _, entry in (self if self.entries else before).entries for each in entry)
+            mine[path] = (Reflection((*(END,) * (len(path) - 2), logic), END, END),)
+        return Version.of(mine)
+
+    def without_ended(self, kept: Iterable[Version]) -> Version:
+        """Return this version without paths that have ended in all of the versions that are kept of the channel.
+
+        >>> ended = Version.of({("b", "t"): (Reflection((1,), END, END),)})
+        >>> ended.without_ended([ended]).entries, ended.without_ended([Version.source("b", 1).through("t", 0)]) == ended
+        ((), True)
+        """
+        over = {path for path, entry in self.entries if all(each.first == END for each in entry)}
+        for each in kept if over else ():
+            over -= {path for path, entry in each.entries if any(one.first != END for one in entry)}
+        return Version(tuple((path, entry) for path, entry in self.entries if path not in over)) if over else self
+
     def validity(self, of: Callable[[str, int], Validity]) -> Validity:
         """Return [T⁺, T⁻): the intersection of the validities of all snapshots that this version reflects.
 
@@ -176,6 +263,7 @@ class Version:
             of(path[0], point)
             for path, entry in self.entries
             for reflection in entry
+            if not reflection.is_structural
             for point in range(reflection.first, reflection.last + 1)
         ]
         starts = [one.start for one in each if one.start is not None]
@@ -250,7 +338,7 @@ def describe_logic(number: int) -> str:
 
 
 def _shown(reflection: Reflection) -> str:
-    points = str(reflection.first)
+    points = describe_logic(reflection.first)
     if reflection.last != reflection.first:
         points += f"–{reflection.last}"
     logic = ",".join(map(describe_logic, reflection.logic))

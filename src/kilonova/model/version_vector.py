@@ -2,7 +2,8 @@
 
 The component of a source channel is the points that are reflected, that of a task its logic versions. Usually each is
 one number; they are several where an ancestor is reached by paths of which one lags behind another, or where an
-asynchronous lookup has combined rows of several versions.
+asynchronous lookup has combined rows of several versions. `s` and `e` stand before the first and after the last: of
+ancestors that were inserted or attached later, and of those that were removed or detached (logic evolution, 3.2).
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ def component(version: Version, ancestor: Ancestor) -> str:
     ('1 and 3', '0 and 1')
     """
     if ancestor.is_source:
-        points = version.points(ancestor.name)
-        return describe_points(points) if points else ""
+        if points := version.points(ancestor.name):
+            return describe_points(points)
+        ends = {each.first for path, entry in version.entries if path[0] == ancestor.name for each in entry}
+        return " and ".join(map(describe_logic, sorted(ends)))
     return " and ".join(map(describe_logic, version.logics(ancestor.name)))
 
 

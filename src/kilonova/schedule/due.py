@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kilonova.errors import InvalidState
@@ -30,6 +30,7 @@ class TaskState:
         previous: of a version that has not run, the earlier one whose output the task's channels hold; None if there is
             none that is live.
         idle: the number of runs of its view since its last run, if the view is detached.
+        replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
     """
 
     task: Task
@@ -42,11 +43,12 @@ class TaskState:
     view: TaskState | None = None
     previous: TaskState | None = None
     idle: int = 0
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def migrations(self) -> tuple[Variant, ...]:
         """The variants that, one after the other, turn the existing output into that of this version."""
-        if self.previous is None or not self.previous.started or self.previous.detached:
+        if self.previous is None or not self.previous.started or self.previous.detached or self.previous.replaced:
             return ()
         return self.task.migrations_from(self.previous.logic)
 
@@ -58,11 +60,16 @@ class TaskState:
     @property
     def detached(self) -> bool:
         """Return whether a view was last computed from its sources: it has no cursors on what it materializes."""
-        return self.started and self.task.from_sources is not None and not self.cursors.keys() >= {*self.task.reads}
+        read = {self.replaced.get(name, name) for name in self.task.reads}
+        return self.started and self.task.from_sources is not None and not self.cursors.keys() >= read
 
     def cursor(self, channel: str) -> int:
-        """Return the point up to which this version has read a channel."""
+        """Return the point up to which this version has read a channel; 0 of one that has replaced another."""
         return self.cursors.get(channel, 0)
+
+    def replaced_at(self, channel: str) -> tuple[str, int]:
+        """Return the channel that an input has replaced, and the point up to which it was read."""
+        return self.replaced[channel], self.cursor(self.replaced[channel])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +164,8 @@ def new_input(
     if not state.started:
         return "its logic has not run yet" if any(channels[name].settled(ends[name]) for name in inputs) else None
     for name in inputs:
+        if name in state.replaced:
+            return f"{name} replaces its input {state.replaced[name]}"
         cursor, end = state.cursor(name), ends[name]
         if not channels[name].is_equivalent(cursor, end):
             return f"{name} advanced from point {cursor} to {channels[name].settled(end)}"

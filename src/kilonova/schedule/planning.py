@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from kilonova.errors import InvalidState, NotFound
 from kilonova.model.channel import Channel, ChannelState
-from kilonova.model.encoding import Changes, Custom
+from kilonova.model.encoding import Append, Changes, Custom, has_diff
 from kilonova.model.read_plan import DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.run import InputSize, RefreshMethod
 from kilonova.model.task import Mode, Port, Production, Task, Variant
@@ -321,6 +321,10 @@ def input_size(
     change = whole = moved = 0
     for name in state.task.sources if method is RefreshMethod.FROM_SOURCES else state.task.reads:
         channel = channels[name]
+        if name in state.replaced:
+            change, moved = change + channel.size + channels[state.replaced[name]].size, moved + 1
+            whole += channel.size
+            continue
         if expected is not None and name in expected:
             change, whole, moved = change + expected[name], whole + channel.size, moved + 1
             continue
@@ -348,6 +352,10 @@ def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, Channel
     for port in variant.ports:
         channel = channels[port.channel]
         start, end = state.cursor(port.channel), channel.latest_readable
+        if port.channel in state.replaced:
+            if (problem := _replacement_obstacle(port, state, channels)) is not None:
+                return problem
+            continue
         if start > end:
             continue
         if port.mode is Mode.INSERTS and channel.may_remove(start, end):
@@ -357,9 +365,28 @@ def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, Channel
     return None
 
 
+def _replacement_obstacle(port: Port, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
+    """Return why a port cannot read the difference between a channel and the one that it replaces; None if it can."""
+    old, point = state.replaced_at(port.channel)
+    encodings = {channels[old].channel.encoding, encoding := channels[port.channel].channel.encoding}
+    if port.mode is Mode.INSERTS:
+        return f"rows of {old}, which {port.channel} replaces, may have been removed"
+    alike = len(encodings) == 1 or (port.mode is not Mode.NEW and encodings <= {Append(), Changes()})
+    if not alike or (port.mode is Mode.NEW and not has_diff(encoding)):
+        return f"{port.channel} replaces {old}, and its encoding cannot express the difference"
+    try:
+        channels[old].snapshot(point)
+    except NotFound as error:
+        return f"{old}: {error.problem}"
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortInput:
-    """Input of a port: the change from `start` to `end` or the snapshot at one of them, and its blocks."""
+    """Input of a port: the change from `start` to `end` or the snapshot at one of them, and its blocks.
+
+    Of a channel that has replaced another one, it is the change from that to `end`; `start` is 0 then.
+    """
 
     port: Port
     start: int
@@ -390,6 +417,14 @@ def port_input(port: Port, choice: VariantChoice, channels: Mapping[str, Channel
     schema = channel.schema_at(channel.latest_readable)
     empty = SnapshotRead(at=0, schema=schema, encoding=encoding, base=None, deltas=())
     reading: ReadPlan
+    if port.channel in choice.state.replaced and not fresh and port.mode is not Mode.ALL:
+        old, point = choice.state.replaced_at(port.channel)
+        before = channels[old].snapshot(point)
+        if port.mode is Mode.OLD:
+            return PortInput(port=port, start=0, end=end, reading=replace(before, schema=schema))
+        stored = encoding if port.mode is Mode.NEW else Changes()
+        reading = DiffRead(old=before, new=channel.snapshot(end), encoding=stored)
+        return PortInput(port=port, start=0, end=end, reading=reading)
     match port.mode:
         case Mode.ALL if choice.method is RefreshMethod.MIGRATION and port.channel in choice.state.task.writes:
             reading = channel.as_written(end)
@@ -476,4 +511,6 @@ def output_version(
         else:
             start = channel.version(each.start).through(task.name, logic) if each.port.mode.advances else end
             version = version.advanced(start, end)
-    return version
+    read = [channels[name].version(channels[name].latest_readable) for name in {*task.reads, *task.sources}]
+    kept = (point.version for point in own.readable_points)
+    return version.with_detached(before, read).without_ended(kept)

@@ -22,7 +22,7 @@ from kilonova.catalog.manifest import Manifest, manifest_from_text
 from kilonova.errors import CatalogError
 from kilonova.model.block import BlockName
 from kilonova.model.damage import DamageKind, compare, marker_file, written_block
-from kilonova.model.version import Version
+from kilonova.model.version import END, Version
 from kilonova.schedule.recovery import FoundBlock, RecoveredChannel, RecoveryDoubt, recover_channel
 from kilonova.service.ownership import WarehouseOwner, owner_of, owner_to_text
 from kilonova.warehouse.storage import Storage
@@ -248,7 +248,7 @@ def _reflected(versions: Iterable[Version]) -> dict[str, set[int]]:
     for version in versions:
         for path, entry in version.entries:
             if len(path) > 1:
-                points[path[0]] |= {each.last for each in entry if each.last > 0}
+                points[path[0]] |= {each.last for each in entry if each.last > 0 and not each.is_structural}
     return points
 
 
@@ -282,5 +282,6 @@ def _logics(manifests: Iterable[Manifest]) -> dict[str, int]:
         for path, entry in manifest.version.entries:
             for each in entry:
                 for task, logic in zip(path[1:], each.logic, strict=True):
-                    logics[task] = max(logics.get(task, 0), logic)
+                    if logic != END:
+                        logics[task] = max(logics.get(task, 0), logic)
     return logics

@@ -11,8 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, channel_store, deferred, events, registry, workflow_files
+from kilonova.catalog import bindings, channel_store, deferred, events, registry, stored_blocks, workflow_files
 from kilonova.catalog.deferred import DeferredWorkflow
+from kilonova.catalog.manifest import digest, manifest_to_text
 from kilonova.engine.run_recovery import delete_doomed_blocks
 from kilonova.errors import CatalogError, Conflict, DeclarationError, KilonovaError, SparkUnavailable, is_transient
 from kilonova.model.event import EventKind
@@ -22,6 +23,7 @@ from kilonova.service.logic_overrides import LogicOverrides
 from kilonova.service.resources import ProjectResources
 from kilonova.service.rollback import earlier_definition
 from kilonova.service.row_reader import RowReader
+from kilonova.service.structure import change_structure, changes_structure
 
 if TYPE_CHECKING:
     from kilonova.catalog.database import Transaction
@@ -120,11 +122,15 @@ class Registration:
     ) -> tuple[list[workflow_plan.WorkflowPlan], Mapping[str, ChannelState]]:
         """Return the plans of registering workflows one after another, and the present channels."""
         plans: list[workflow_plan.WorkflowPlan] = []
-        with self._catalog.rehearsing() if len(declared) > 1 else self._catalog.reading() as tx:
+        with self._catalog.reading() as tx:
+            changing = len(declared) > 1 or any(changes_structure(tx, each.workflow) for each in declared)
+        with self._catalog.rehearsing() if changing else self._catalog.reading() as tx:
             for each in declared:
                 if plans:
                     workflow_plan.apply_plan(tx, plans[-1])
-                plans.append(workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides))
+                notes = change_structure(tx, each.workflow, overrides, rehearsed=True).notes if changing else {}
+                plan = workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides)
+                plans.append(workflow_plan.with_structure(plan, notes))
             return plans, channel_store.channel_states(tx)
 
     def _analyse(
@@ -222,12 +228,25 @@ class Registration:
             for each in declared:
                 if each.file is not None:
                     workflow_files.put_file(tx, each.workflow.name, self._relative(each.file))
+        self._seal_placed(done)
         return tuple(map(workflow_plan.with_notes, done, notes))
 
     def _relative(self, file: Path) -> str:
         """Return the path of a workflow's file: relative to the project's directory, if it is in it."""
         root = self._resources.directory.resolve()
         return str(file.relative_to(root) if file.is_relative_to(root) else file)
+
+    def _seal_placed(self, plans: Iterable[workflow_plan.WorkflowPlan]) -> None:
+        """Write the manifests of blocks that inserted tasks have by reference; `fsck` writes those that fail."""
+        for channel, blocks in (item for plan in plans for item in plan.placed.items()):
+            for number in blocks:
+                with suppress(KilonovaError):
+                    with self._catalog.writing() as tx:
+                        manifest = stored_blocks.manifest_of(tx, channel, number)
+                        text = manifest_to_text(manifest)
+                        self._resources.block_store().seal(manifest.block.name, text)
+                        stored_blocks.set_manifest(tx, channel, number, digest(text))
+                    self._resources.block_store().mark_committed([(manifest.block.name, digest(text))])
 
     def rollback(
         self,
@@ -317,8 +336,9 @@ class Registration:
         declared, overrides = [workflow for workflow, _ in read], read[0][1]
         seen = self._verify_all(self._planned(declared, overrides)[0])
         with self._catalog.writing() as tx:
-            if deferred.take(tx, numbers):  # else another process has applied them, or they were replaced
-                _apply(tx, declared, overrides, seen)
+            taken = deferred.take(tx, numbers)  # else another process has applied them, or they were replaced
+            done = _apply(tx, declared, overrides, seen) if taken else []
+        self._seal_placed(done)
 
     def _verify_all(self, plans: Iterable[workflow_plan.WorkflowPlan]) -> Mapping[str, int]:
         """Run the checks that plans add on existing rows, and return the point of each channel that was checked."""
@@ -391,10 +411,11 @@ def _apply(
     """Register workflows one after another, and return the changes of each."""
     done = []
     for each in declared:
+        structure = change_structure(tx, each.workflow, overrides, rehearsed=False)
         plan = workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides)
         workflow_plan.check_all_seen(tx, plan, seen)
         workflow_plan.apply_plan(tx, plan)
-        done.append(plan)
+        done.append(replace(workflow_plan.with_structure(plan, structure.notes), placed=structure.placed))
     return done
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -23,6 +23,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.logic import Function
 from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Task, Variant
+from kilonova.model.version import START, describe_logic
 from kilonova.model.watched_file import FileState
 from kilonova.model.widening import is_wider
 from kilonova.model.workflow import WorkflowDefinition
@@ -157,6 +158,7 @@ class WorkflowPlan:
         discards: the time at which the deferred definition of the workflow would have taken effect that this one
             replaces; None if there is none.
         affected: the channels of unchanged tasks downstream, and what becomes of them.
+        placed: the channels of inserted tasks, each with the numbers of the blocks that it has by reference.
     """
 
     workflow: str
@@ -168,6 +170,7 @@ class WorkflowPlan:
     until: datetime | None = None
     discards: datetime | None = None
     affected: tuple[AffectedChannel, ...] = ()
+    placed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -432,6 +435,18 @@ def check_expected(plans: Sequence[WorkflowPlan], expected: Sequence[str] | None
         )
 
 
+def with_structure(plan: WorkflowPlan, notes: Mapping[str, str]) -> WorkflowPlan:
+    """Return a plan with notes on the tasks whose inputs change with the structure of the workflow, by their names."""
+    noted = with_notes(plan, {item.task.name: notes[item.task.name] for item in plan.tasks if item.task.name in notes})
+    tasks = (
+        replace(item, action=Action.CHANGE, detail=notes[item.task.name])
+        if item.action is Action.KEEP and item.task.name in notes
+        else item
+        for item in noted.tasks
+    )
+    return replace(plan, tasks=tuple(tasks))
+
+
 def check_all_seen(tx: Transaction, plan: WorkflowPlan, seen: Mapping[str, int]) -> None:
     """Check that a plan's added checks were run on all rows that exist now.
 
@@ -608,7 +623,7 @@ def _task_change(
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
     migration, overruled = None, ""
-    same = known is not None and not altered and _has_same_rows(known, task)
+    same = known is not None and not altered and has_same_rows(known, task)
     if overrides.keeps(task) and not same and retyped is None:
         current = {name: state.channel for name, state in states.items()}
         current |= {channel.name: channel for channel in workflow.channels if channel.schema is not None}
@@ -628,7 +643,7 @@ def _task_change(
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
             detail += f"; runs {describe_task_schedule(task.schedule)}"
-    elif not altered and retyped is None and _has_same_rows(known, task) and not overrides.renews(task):
+    elif same and retyped is None and not overrides.renews(task):
         methods = method_changes(known.task, task)
         task, replaced = with_declared_migration(task, versions)
         methods += ["changes its migration"] if replaced else []
@@ -642,12 +657,14 @@ def _task_change(
             methods=bool(methods),
         )
     else:
-        action, logic = Action.CHANGE, known.logic + 1
+        is_inserted = known.logic == START
+        action, logic = Action.ADD if is_inserted else Action.CHANGE, known.logic + 1
         changes = [*definition_changes(known.task, task, altered), *([] if retyped is None else [retyped])]
         if overrides.renews(task):
             overruled = _NEW_VERSION
             changes.insert(0, overruled)
-        detail = f"logic version {known.logic} → {logic}: {', '.join(changes)}"
+        detail = f"logic version {describe_logic(known.logic)} → {logic}: {', '.join(changes)}"
+        detail = "; ".join(filter(None, ("new", task.note))) if is_inserted else detail
         new = {name: ChannelState(channel=c.channel, points=(), blocks=()) for name, c in channels.items()}
         samples = cost_samples(tx, [task.name]).get(task.name, ())
         own = {name: channels[name].channel for name in task.writes}
@@ -657,7 +674,7 @@ def _task_change(
         migration = plan_migration(task, versions, {**new, **states}, own, samples, obstacle)
         if migration is not None:
             detail += f"; {migration.text}"
-        detail = "; ".join((detail, *schedule_changes(known.task, task)))
+        detail = "; ".join((detail, *([] if is_inserted else schedule_changes(known.task, task))))
     _refuse_mixture(task, workflow, states)
     task = replace(task, migrations=() if migration is None else migration.variants)
     read = [states[name].snapshot(states[name].latest_readable) for name in task.reads if name in states]
@@ -673,7 +690,7 @@ def _task_change(
         downstream=tuple(other.name for other in workflow.downstream(task)),
         anew=True,
         overruled=overruled,
-        diff="" if known is None else text_diff(known.task, task),
+        diff="" if known is None or action is Action.ADD else text_diff(known.task, task),
         migration=migration,
     )
 
@@ -698,7 +715,7 @@ _SAME_LOGIC = "same logic, as requested"
 _NEW_VERSION = "a new version, as requested"
 
 
-def _has_same_rows(known: registry.TaskVersion, task: Task) -> bool:
+def has_same_rows(known: registry.TaskVersion, task: Task) -> bool:
     """Return whether a task's output can stay, although the order of its variants may change.
 
     The output of a view follows from its query, so that its refresh methods may change too; but a view that was last
@@ -710,7 +727,8 @@ def _has_same_rows(known: registry.TaskVersion, task: Task) -> bool:
     if old.view is None or task.view is None or old.writes != task.writes:
         return False
     before, after = old.from_sources, task.from_sources
-    detached = before is not None and known.started and not known.cursors.keys() >= {*old.reads}
+    read = {known.replaced.get(name, name) for name in old.reads}
+    detached = before is not None and known.started and not known.cursors.keys() >= read
     if detached or (before and after and _definition(before) != _definition(after)):
         return False
     return [_definition(each) for each in old.variants if each.name == FULL] == [
