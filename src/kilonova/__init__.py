@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from kilonova.declare.workflow import Workflow
     from kilonova.declare.workflowette import Workflowette
     from kilonova.errors import KilonovaError
+    from kilonova.model.version import START
     from kilonova.service.project import Project, open_project
 
 __all__ = [
+    "START",
     "All",
     "Base",
     "Changes",
@@ -52,6 +54,7 @@ _HOMES = {
     "watched_directory": "kilonova.declare.directories",
     **dict.fromkeys(("custom", "increment"), "kilonova.declare.encodings"),
     "open_project": "kilonova.service.project",
+    "START": "kilonova.model.version",
 }
 
 

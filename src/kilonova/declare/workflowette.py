@@ -31,6 +31,7 @@ from kilonova.model.ingest_columns import check_ingest_columns
 from kilonova.model.logic import Sql
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production
+from kilonova.model.version import START
 from kilonova.model.watched_directory import WatchedDirectory
 
 Arguments = ParamSpec("Arguments")
@@ -87,13 +88,14 @@ class DeclaredTask(Generic[Arguments, Result]):
         of a task's logic version.
 
         Args:
-            from_version: the number of the earlier logic version.
+            from_version: the number of the earlier logic version; `kn.START` for the rows of its input, with which the
+                output of a task begins that is inserted.
             reads: the channel of each parameter whose name is not the channel's.
 
         Raises:
-            DeclarationError: the number is negative, or an annotation is missing or is not `kn.All`.
+            DeclarationError: the number is lower, or an annotation is missing or is not `kn.All`.
         """
-        if from_version < 0:
+        if from_version < START:
             raise DeclarationError(
                 f"a migration cannot start from the logic version {from_version}",
                 task=self.name,

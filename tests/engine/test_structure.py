@@ -1,0 +1,168 @@
+"""Tasks that are inserted into a flowing workflow and removed from it, by reference (logic evolution, 3.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import kilonova as kn
+from kilonova.catalog import channel_store
+from kilonova.service.project import Project
+from kilonova.service.workflow_plan import WorkflowPlan
+from tests.engine.test_migrations import ingest, methods, rows
+
+PAGES = "url string, q double, site string"
+ROWS = [("a", 0.9, "x"), ("b", 0.7, "x"), ("c", 0.55, "y"), ("d", 0.3, "y")]
+
+
+def counting(condition: str | None = None) -> kn.Workflow:
+    """A workflow that counts pages, of which a view may select some first."""
+    wf = kn.Workflow("web")
+    wf.channel("pages", PAGES)
+    if condition is not None:
+        wf.view("good", f"SELECT * FROM pages WHERE {condition}")
+    wf.view("sites", f"SELECT site, count(*) AS n FROM {'good' if condition else 'pages'} GROUP BY site")
+    wf.view("large", "SELECT site FROM sites WHERE n > 1")
+    return wf
+
+
+def versions(project: Project, channel: str) -> list[str]:
+    with project.catalog.reading() as tx:
+        state = channel_store.channel_state(tx, channel)
+    return [str(point.version) for point in state.readable_points]
+
+
+def blocks(project: Project, channel: str) -> set[int]:
+    with project.catalog.reading() as tx:
+        return {block.number for block in channel_store.channel_state(tx, channel).blocks}
+
+
+def details(plan: WorkflowPlan) -> dict[str, str]:
+    return {item.task.name: item.detail for item in plan.tasks}
+
+
+def test_an_inserted_view_begins_with_the_blocks_of_its_input(project: Project) -> None:
+    project.apply(counting())
+    ingest(project, *ROWS)
+    project.run()
+    ingest(project, ("e", 0.8, "y"))
+    project.run()
+    ingest(project, ("f", 0.2, "x"))  # that nobody has processed
+    before = blocks(project, "pages")
+    plan = details(project.plan(counting("q > 0.4")))
+    assert plan["good"].startswith("new; ")
+    assert "inserted between pages and sites: the rows that pages has are there by reference" in plan["good"]
+    assert "migrated at the next run: removes the rows" in plan["good"]
+    assert plan["sites"] == "reads good instead of pages, from its cursor on"
+    assert versions(project, "sites") == ["pages›sites 1[0]", "pages›sites 2[0]"]
+    project.apply(counting("q > 0.4"))
+    assert blocks(project, "good") == before
+    assert versions(project, "good") == ["pages›good 1[s]", "pages›good 2[s]", "pages›good 3[s]"]
+    assert versions(project, "sites") == ["pages›good›sites 1[s,0]", "pages›good›sites 2[s,0]"]
+    assert versions(project, "large")[-1] == "pages›good›sites›large 2[s,0,0]"
+    ingest(project, ("g", 0.5, "z"), ("h", 0.1, "z"))
+    project.run()
+    assert rows(project, "sites") == [("x", 2), ("y", 2), ("z", 1)]
+    assert rows(project, "large") == [("x",), ("y",)]
+    assert versions(project, "good")[-2:] == ["pages›good 3[0]", "pages›good 4[0]"]
+    assert versions(project, "sites")[-1] == "pages›good›sites 4[0,0]"
+    assert methods(project, "good")[-2:] == ["migration", "incremental"]
+    assert set(methods(project, "sites")[1:]) <= {"incremental", "affected groups"}
+    assert project.plan(counting("q > 0.4")).empty
+    assert project.fsck().damaged == ()
+
+
+def test_a_removed_view_is_not_missed_by_its_readers(project: Project) -> None:
+    project.apply(counting("q > 0.4"))
+    ingest(project, *ROWS)
+    project.run()
+    plan = details(project.apply(counting()))
+    assert plan["sites"] == "reads pages directly, as good is removed: its next run processes the difference"
+    assert versions(project, "sites") == ["pages›good›sites 1[0,0]; pages›sites s[0]"]
+    assert project.plan(counting()).empty
+    ingest(project, ("e", 0.1, "z"))
+    project.run()
+    assert rows(project, "sites") == [("x", 2), ("y", 2), ("z", 1)]
+    assert methods(project, "sites")[-1] in ("incremental", "affected groups", "full")
+    assert versions(project, "sites")[-1] == "pages›good›sites e[e,0]; pages›sites 2[0]"
+    assert versions(project, "large")[-1] == "pages›good›sites›large e[e,0,0]; pages›sites›large 2[0,0]"
+    ingest(project, ("f", 0.1, "z"))
+    project.run()
+    project.compact("sites")
+    project.collect_garbage()
+    ingest(project, ("g", 0.1, "z"))
+    project.run()
+    assert rows(project, "sites") == [("x", 2), ("y", 2), ("z", 3)]
+    assert versions(project, "sites")[-1] == "pages›sites 4[0]"
+
+
+def extraction(spam: Any = None, migration: Any = None) -> kn.Workflow:
+    """The running example of the paper: pages are crawled, and joined with the URLs of places."""
+    wf = kn.Workflow("restaurants")
+    wf.channel("place_urls", "url string", key="url")
+    wf.channel("crawled_pages", "url string, content string", key="url")
+    if spam is not None:
+        filtered = wf.task(schema="url string, content string", key="url")(spam)
+        if migration is not None:
+            filtered.migration(from_version=kn.START)(migration)
+
+    def extracted(place_urls: kn.All, pages: kn.All) -> kn.Base:
+        return pages.join(place_urls, "url")
+
+    def of_new_pages(place_urls: kn.All, pages: kn.New) -> kn.Delta:
+        return pages.join(place_urls, "url")
+
+    reads = {"pages": "crawled_pages" if spam is None else "without_spam"}
+    task = wf.task(schema="url string, content string", key="url", reads=reads)(extracted)
+    task.variant(of_new_pages)
+    return wf
+
+
+def without_spam(crawled_pages: kn.New) -> kn.Delta:
+    return crawled_pages.withColumn("_deleted", F.col("_deleted") | (F.col("content") == "spam"))
+
+
+def remove_spam(without_spam: kn.All) -> kn.Delta:
+    return without_spam.where("content = 'spam'").withColumn("_deleted", F.lit(True))
+
+
+@pytest.mark.parametrize("migration", [None, remove_spam])
+def test_the_spam_filter_of_the_paper(project: Project, migration: Any) -> None:
+    """Logic evolution, 3.2.1: of Figure 4, the first block is on each channel when the filter is inserted."""
+    spark = project.warehouse.spark
+    project.apply(extraction())
+    project.ingest("place_urls", spark.createDataFrame([("a",), ("b",)], "url string"))
+    pages = [("a", "pizza"), ("b", "spam"), ("c", "spam")]
+    project.ingest("crawled_pages", spark.createDataFrame(pages, "url string, content string"))
+    project.run()
+    assert project.versions("extracted").points[0].components == ("1", "1", "0")
+    project.apply(extraction(without_spam, migration))
+    assert versions(project, "without_spam") == ["crawled_pages›without_spam 1[s]"]
+    assert versions(project, "extracted") == ["crawled_pages›without_spam›extracted 1[s,0]; place_urls›extracted 1[0]"]
+    project.run()
+    assert rows(project, "without_spam") == [("a", "pizza")]
+    assert rows(project, "extracted") == [("a", "pizza")]
+    assert versions(project, "without_spam")[-1] == "crawled_pages›without_spam 1[0]"
+    assert versions(project, "extracted")[-1].startswith("crawled_pages›without_spam›extracted 1[0,0]")
+    assert methods(project, "without_spam")[1:] == ["initial" if migration is None else "migration"]
+    assert methods(project, "extracted")[1:] == ["incremental"]
+    if migration is not None:
+        assert blocks(project, "crawled_pages") < blocks(project, "without_spam")
+
+
+def test_rows_that_are_there_may_stay_as_they_are(project: Project) -> None:
+    spark = project.warehouse.spark
+    project.apply(extraction())
+    project.ingest("place_urls", spark.createDataFrame([("a",), ("b",)], "url string"))
+    project.ingest("crawled_pages", spark.createDataFrame([("a", "spam")], "url string, content string"))
+    project.run()
+    plan = project.apply(extraction(without_spam), same_logic=["without_spam"])
+    assert "the rows that crawled_pages has stay as they are" in details(plan)["without_spam"]
+    assert project.run() is None
+    project.ingest("crawled_pages", spark.createDataFrame([("b", "spam"), ("c", "pie")], "url string, content string"))
+    project.run()
+    assert rows(project, "without_spam") == [("a", "spam"), ("c", "pie")]
+    assert rows(project, "extracted") == [("a", "spam")]
+    assert versions(project, "without_spam")[-1] == "crawled_pages›without_spam 1[s] 2[0]"
