@@ -798,6 +798,23 @@ def reset_cursors(tx: Transaction, task: str) -> None:
     tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == task_id(tx, task)))
 
 
+def retract(tx: Transaction, task: str, logic: int) -> None:
+    """Record that a logic version of a task is faulty."""
+    own = tables.logic.c.task_id == task_id(tx, task), tables.logic.c.version == logic
+    tx.connection.execute(update(tables.logic).where(*own).values(faulty=tx.now))
+
+
+def retracted(tx: Transaction) -> dict[str, frozenset[int]]:
+    """Return the logic versions that are faulty, by task."""
+    query = select(tables.task.c.name, tables.logic.c.version).join(
+        tables.logic, tables.logic.c.task_id == tables.task.c.id
+    )
+    found: dict[str, frozenset[int]] = {}
+    for row in tx.connection.execute(query.where(tables.logic.c.faulty.is_not(None))):
+        found[row.name] = found.get(row.name, frozenset()) | {row.version}
+    return found
+
+
 def drop_task(tx: Transaction, name: str) -> None:
     """Deactivate a task: its logic versions stay recorded, but none is live."""
     tx.mark_registry_changed()

@@ -132,7 +132,10 @@ def _show_versions(channel: str, limit: int, json: bool) -> None:
         return
     names = [each.name for each in found.ancestors]
     rows = [
-        (each.point, render.moment(each.time), *each.components, ", ".join(each.blocks), "✓" if each.frontier else "")
+        (
+            *(each.point, render.moment(each.time), *each.components, ", ".join(each.blocks)),
+            "retracted" if each.retracted else "✓" if each.frontier else "",
+        )
         for each in found.points
     ]
     render.table("", ("point", "time", *names, "blocks", "frontier"), rows)

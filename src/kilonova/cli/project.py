@@ -11,6 +11,7 @@ import typer
 
 from kilonova.cli import render
 from kilonova.cli.options import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.model.point_ranges import describe_points, ranges_of
 from kilonova.service.affected_channels import DownstreamEffect
 from kilonova.service.formatting import size
 from kilonova.service.settings import FILE
@@ -182,6 +183,50 @@ def rollback(
     if not (dry_run or json or common.json):
         text = f"The file of the workflow {found.workflow} still has the other definition: correct it, too."
         render.out.print(text, soft_wrap=True)
+
+
+@commands.command()
+def retract(
+    task: Annotated[str, typer.Argument(help="A task, or a view.")],
+    version: Annotated[int, typer.Option("--version", help="The faulty logic version.")],
+    to: Annotated[
+        int | None,
+        typer.Option("--to", metavar="VERSION", help="The version that replaces it; by default the last good one."),
+    ] = None,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Recompute the output of the task, even if it could be migrated.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it has touched, and the plan.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Retract a faulty logic version: all that it has touched is repaired at the next run.
+
+    Older points that it has touched cannot be read any more. If it is the present version of the task, an earlier
+    definition is registered again.
+    """
+    with project() as opened:
+        found = opened.retract(task, version, to=to, recompute=recompute, dry_run=dry_run)
+    if json or common.json:
+        render.as_json(
+            {
+                "touched": [asdict(each) for each in found.retraction.touched],
+                "steps": found.retraction.steps,
+                "plan": None if found.plan is None else found.plan.to_dict(),
+            }
+        )
+        return
+    if not found.retraction.touched:
+        render.out.print(f"no point reflects the logic version {version} of {task}")
+    rows = [
+        (each.channel, describe_points(ranges_of(each.points)), "the newest too" if each.newest else "")
+        for each in found.retraction.touched
+    ]
+    if rows:
+        render.table("points that reflect it", ("channel", "points", ""), rows)
+    if found.retraction.steps:
+        render.table("at the next run", ("task", "repair"), [(*item,) for item in found.retraction.steps.items()])
+    if found.plan is not None:
+        show_plans([found.plan], json)
 
 
 @commands.command()

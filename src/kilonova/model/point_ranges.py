@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _SHOWN = 5
 """Number of ranges named after point 0, at most: the newest ones."""
+
+
+def ranges_of(points: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the ranges of points, which are given in order: the first and the last point of each.
+
+    >>> ranges_of([1, 2, 3, 5])
+    [(1, 3), (5, 5)]
+    """
+    found: list[tuple[int, int]] = []
+    for point in points:
+        if found and found[-1][1] == point - 1:
+            found[-1] = (found[-1][0], point)
+        else:
+            found.append((point, point))
+    return found
 
 
 def describe_points(ranges: Sequence[tuple[int, int]]) -> str:

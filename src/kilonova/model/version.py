@@ -140,6 +140,15 @@ class Version:
         places = ((path.index(task, 1) - 1, entry) for path, entry in self.entries if task in path[1:])
         return tuple(sorted({each.logic[place] for place, entry in places for each in entry}))
 
+    def reflects_any(self, logics: Mapping[str, Collection[int]]) -> str | None:
+        """Return the first task of which one of the given logic versions is reflected, as text; None if there is none.
+
+        >>> Version.source("a", 1).through("t", 0).reflects_any({"t": {0, 2}})
+        'logic version 0 of t'
+        """
+        found = ((task, n) for task, some in sorted(logics.items()) for n in self.logics(task) if n in some)
+        return next((f"logic version {number} of {task}" for task, number in found), None)
+
     def beside(self, other: Version) -> Version:
         """Return the version of a channel that reflects the output of two writers: per path, the more advanced entry.
 
@@ -157,6 +166,20 @@ class Version:
                 (*path, task): tuple(Reflection((*r.logic, logic), r.first, r.last) for r in entry)
                 for path, entry in self.entries
             }
+        )
+
+    def with_logic(self, task: str, old: int, new: int) -> Version:
+        """Return this version with a logic version of a task instead of another one.
+
+        >>> print(Version.source("a", 1).through("t", 0).through("u", 0).with_logic("t", 0, 2))
+        a›t›u 1[2,0]
+        """
+
+        def replaced(path: Path, logic: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(new if (t, n) == (task, old) else n for t, n in zip(path[1:], logic, strict=True))
+
+        return Version.of(
+            {path: _entry((replaced(path, r.logic), r.first, r.last) for r in entry) for path, entry in self.entries}
         )
 
     def joined(self, other: Version) -> Version:

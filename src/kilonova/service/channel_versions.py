@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from kilonova.catalog import channel_store
+from kilonova.catalog import channel_store, registry
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.read_models.point_history import point_records
 from kilonova.model.channel import PointState
@@ -24,6 +24,7 @@ class PointVersion:
         components: the component of each ancestor, in their order; empty where the version has none.
         blocks: the blocks that lead to it, without compactions: B for a base, Δ for a delta.
         frontier: whether no point of the channel has a version that this one precedes.
+        retracted: the logic version that it reflects although it was retracted, as text; None if there is none.
     """
 
     point: int
@@ -31,6 +32,7 @@ class PointVersion:
     components: tuple[str, ...]
     blocks: tuple[str, ...]
     frontier: bool
+    retracted: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ def channel_versions(tx: Transaction, channel: str, before: int | None, limit: i
     records = point_records(tx, channel, before, limit, filled=True)
     points = channel_store.channel_state(tx, channel).points
     maximal = frontier(each.version for each in reversed(points) if each.state is PointState.FILLED)
+    faulty = registry.retracted(tx)
     columns = ancestors(record.version for record in records)
     found = []
     for record in records:
@@ -73,6 +76,7 @@ def channel_versions(tx: Transaction, channel: str, before: int | None, limit: i
                 components=tuple(component(record.version, each) for each in columns),
                 blocks=tuple(str(block.kind) for block in blocks),
                 frontier=record.version in maximal,
+                retracted=record.version.reflects_any(faulty),
             )
         )
     return ChannelVersions(ancestors=columns, points=tuple(found))

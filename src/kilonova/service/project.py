@@ -16,6 +16,7 @@ from kilonova.service.ingests import Ingests
 from kilonova.service.queries import ProjectReader
 from kilonova.service.registration import Registration
 from kilonova.service.resources import ProjectResources
+from kilonova.service.retraction import Retractions
 from kilonova.service.row_reader import RowReader
 from kilonova.service.runner import Runner
 from kilonova.service.settings import load_settings
@@ -68,6 +69,7 @@ class Project:
         self.plan, self.plan_all = self.registration.plan, self.registration.plan_all
         self.apply, self.apply_all = self.registration.apply, self.registration.apply_all
         self.drop, self.rollback = self.registration.drop, self.registration.rollback
+        self.retract = Retractions(resources.catalog, self.registration).retract
         self.ingest = self.ingests.ingest
         self.run, self.run_each = self.runner.run, self.runner.run_each
         self.read, self.rows, self.export = self.row_reader.read, self.row_reader.rows, self.row_reader.export

@@ -11,6 +11,7 @@ from kilonova.catalog import channel_store, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.errors import BlockDamaged, NotFound, StorageFailed
+from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RunState
 from kilonova.query.row_order import SortKey, row_order
@@ -239,9 +240,20 @@ class RowReader:
         return reading, holder
 
 
+def _refuse_retracted(tx: Transaction, state: ChannelState, point: int) -> None:
+    """Check that an older point of a channel reflects no logic version that was retracted."""
+    if (found := state.version(point).reflects_any(registry.retracted(tx))) is not None:
+        hint = "Read another point, or the newest one"
+        raise NotFound(
+            f"the point reflects the {found}, which was retracted", channel=state.channel.name, point=point, hint=hint
+        )
+
+
 def _read_plan(tx: Transaction, channel: str, at: int | None, since: int | None) -> ReadPlan:
     state = channel_store.channel_state(tx, channel)
     end = state.latest_readable if at is None else channel_store.listed_point(tx, state, at)
+    if state.first_retained <= end < state.latest_distinct:
+        _refuse_retracted(tx, state, end)
     if since is None:
         reading: ReadPlan = state.snapshot(end)
     else:

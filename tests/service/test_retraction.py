@@ -1,0 +1,80 @@
+"""Retraction of a faulty logic version: what it has touched is found, repaired, and not read by its number any more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import kilonova as kn
+from kilonova.cli.main import main
+from kilonova.errors import DeclarationError, NotFound
+from kilonova.schedule.retraction import RepairStep
+from kilonova.service.project import Project
+from tests.engine.test_migrations import ROWS, ingest, methods, rows
+
+
+def counting(least: float) -> kn.Workflow:
+    wf = kn.Workflow("web")
+    wf.channel("pages", "url string, q double, site string", retention="7 days")
+    wf.view("good", f"SELECT url, site FROM pages WHERE q > {least}", retention="7 days")
+    wf.view("sites", "SELECT site, count(*) AS n FROM good GROUP BY site", retention="7 days", refresh="incremental")
+    return wf
+
+
+def points(project: Project, channel: str) -> dict[int, str | None]:
+    return {each.point: each.retracted for each in project.versions(channel).points}
+
+
+def test_a_faulty_version_is_retracted_with_all_that_it_has_touched(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.apply(counting(0.5))
+    ingest(project, *ROWS)
+    project.run()
+    with pytest.raises(DeclarationError, match="no earlier logic version can replace the version 0"):
+        project.retract("good", 0)
+    project.apply(counting(5))
+    ingest(project, ("e", 0.9, "z"))
+    project.run()
+    ingest(project, ("f", 0.9, "z"))
+    project.run()
+    assert rows(project, "sites") == []
+    found = project.retract("good", 1, dry_run=True)
+    assert [(each.channel, each.points, each.newest) for each in found.retraction.touched] == [
+        ("good", (2,), True),
+        ("sites", (2,), True),
+    ]
+    assert found.retraction.steps == {"good": RepairStep.REPLACE, "sites": RepairStep.CHANGES}
+    assert found.plan is not None
+    assert "migrated at the next run: adds" in next(item for item in found.plan.tasks if item.anew).detail
+    assert set(points(project, "good").values()) == {None}
+    assert project.retract("good", 1).retraction == found.retraction
+    assert rows(project, "sites") == []
+    project.run()
+    assert rows(project, "sites") == [("x", 2), ("y", 1), ("z", 2)]
+    assert methods(project, "good")[-1] in ("migration", "incremental")
+    assert set(methods(project, "sites")[1:]) == {"incremental"}
+    flagged = [number for number, retracted in points(project, "sites").items() if retracted]
+    assert flagged == [2]
+    with pytest.raises(NotFound, match="the point reflects the logic version 1 of good, which was retracted"):
+        project.rows("sites", at=2)
+    assert sorted(project.rows("sites", at=1)[1]) == [("x", 2), ("y", 1)]
+    again = project.retract("good", 1, dry_run=True)
+    assert (again.plan, again.retraction.steps) == (None, {})
+    monkeypatch.chdir(project.directory)
+    assert main(["retract", "good", "--version", "1", "--dry-run", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [each["points"] for each in shown["touched"]] == [[2], [2]]
+
+
+def test_a_corrected_definition_is_applied_first_and_the_output_recomputed(project: Project) -> None:
+    project.apply(counting(5))
+    ingest(project, *ROWS)
+    project.run()
+    project.apply(counting(0.5))
+    found = project.retract("good", 0, recompute=True)
+    assert (found.plan, found.retraction.steps["good"]) == (None, RepairStep.RECOMPUTE)
+    project.run()
+    assert rows(project, "sites") == [("x", 2), ("y", 1)]
+    assert methods(project, "good")[-1] in ("initial", "full")
