@@ -156,8 +156,8 @@ def test_what_a_migration_cannot_be_is_refused() -> None:
 
     with pytest.raises(DeclarationError, match="the port good of a migration has the mode New"):
         above(0.6, migration=newer).declared()
-    with pytest.raises(DeclarationError, match="cannot start from the logic version -1"):
-        above(0.6, migration=tightened, from_version=-1)
+    with pytest.raises(DeclarationError, match="cannot start from the logic version -2"):
+        above(0.6, migration=tightened, from_version=-2)
 
 
 def test_a_migration_from_a_version_that_does_not_exist_is_refused(project: Project) -> None:
