@@ -47,7 +47,7 @@ def scenario() -> Scenario:
             stateless(
                 "log",
                 "visitors_per_site",
-                channel_model("scores", CLICKS, growth=0.0, rewritten=1.0, difference=0.15),
+                channel_model("scores", CLICKS, growth=0.007, rewritten=1.0, difference=0.15),
                 CLICKS,
             ),
             join(

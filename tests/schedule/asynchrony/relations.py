@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from kilonova.schedule.asynchrony.data_block import BASE, BlockKey, DataBlock, is_weak, key_of
+from kilonova.schedule.asynchrony.data_block import BASE, BlockKey, DataBlock, accepted_types, is_weak, key_of
 from kilonova.schedule.asynchrony.execution_plan import ChainStep, ConversionStep, Invocation, TaskStep
+from kilonova.schedule.asynchrony.provenance import Provenance
 
 Row = tuple[Any, ...]
 Bag = dict[Row, int]
@@ -91,7 +92,20 @@ class Database:
         assert known == rows, f"two plans write different rows for {block}"
 
     def get(self, block: DataBlock) -> Bag:
-        return self.rows[key_of(block)]
+        """Return the rows of a block, or of a chain of deltas."""
+        known = self.rows.get(key_of(block))
+        return self._chained(block, block.start) if known is None else known
+
+    def _chained(self, block: DataBlock, start: Provenance | None) -> Bag:
+        for (channel, kind, begin, target), rows in self.rows.items():
+            if channel == block.channel and kind in accepted_types(block.kind) and begin == start and begin is not None:
+                if target == block.target:
+                    return rows
+                try:
+                    return plus(rows, self._chained(block, target))
+                except LookupError:
+                    continue
+        raise LookupError(block)
 
     def execute(self, invocation: Invocation) -> None:
         """Execute one invocation."""

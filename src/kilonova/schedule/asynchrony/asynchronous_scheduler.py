@@ -24,7 +24,7 @@ from kilonova.schedule.asynchrony.channel_limits import LimitCheck, Limits, decl
 from kilonova.schedule.asynchrony.data_block import DataBlock
 from kilonova.schedule.asynchrony.delta_chains import with_compulsory_chains
 from kilonova.schedule.asynchrony.execution_plan import Alternative, ExecutionPlan, Invocation, UnmetOutput
-from kilonova.schedule.asynchrony.frontiers import frontiers_of
+from kilonova.schedule.asynchrony.frontiers import Frontiers, frontiers_of
 from kilonova.schedule.asynchrony.old_blocks import without_old_blocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
@@ -170,9 +170,10 @@ class AsynchronousScheduler:
     def _search(self, state: SchedulingState, violated: tuple[Bound, ...], passes: frozenset[Pruning]) -> BlockSearch:
         """Search the channels upstream of violated bounds."""
         channels = self.workflow.upstream(bound.channel for bound in violated)
-        blocks = self.candidates(state, channels, passes)
+        frontiers = frontiers_of(self.workflow, state.outputs)
+        blocks = self._candidates(state, channels, frontiers, passes)
         heads = {output.channel: output.head for output in state.outputs}
-        rules = self._rules(state, channels, blocks, passes)
+        rules = self._rules(state, channels, blocks, frontiers, passes)
         search = BlockSearch(self.workflow, self.index, state.times, rules, heads)
         search.run(blocks)
         return search
@@ -216,7 +217,12 @@ class AsynchronousScheduler:
 
     def candidates(self, state: SchedulingState, channels: Iterable[str], passes: frozenset[Pruning]) -> Blocks:
         """Return the stored blocks of some channels that a search reads."""
-        frontiers = frontiers_of(self.workflow, state.outputs)
+        return self._candidates(state, channels, frontiers_of(self.workflow, state.outputs), passes)
+
+    def _candidates(
+        self, state: SchedulingState, channels: Iterable[str], frontiers: Frontiers, passes: frozenset[Pruning]
+    ) -> Blocks:
+        """Return the stored blocks of some channels that a search reads, given the frontiers."""
         found: dict[str, tuple[DataBlock, ...]] = {}
         for channel in channels:
             blocks = state.blocks.get(channel, ())
@@ -229,7 +235,12 @@ class AsynchronousScheduler:
         return found
 
     def _rules(
-        self, state: SchedulingState, channels: frozenset[str], blocks: Blocks, passes: frozenset[Pruning]
+        self,
+        state: SchedulingState,
+        channels: frozenset[str],
+        blocks: Blocks,
+        frontiers: Frontiers,
+        passes: frozenset[Pruning],
     ) -> SearchRules:
         """Return what a search leaves out."""
         paths = self.workflow.paths
@@ -239,6 +250,7 @@ class AsynchronousScheduler:
             channels=channels,
             declared=declared,
             kept=propagated if Pruning.UPSTREAM_LIMITS in passes else declared,
+            frontiers=frontiers if Pruning.UPSTREAM_LIMITS in passes else {},
             long_term=Pruning.LONG_TERM in passes,
         )
         if Pruning.OVERKILL not in passes:

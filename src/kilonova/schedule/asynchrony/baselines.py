@@ -7,14 +7,16 @@ chaining, that keep the propagated limits. GREEDY takes the cheapest; RANDOM one
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kilonova.model.bound import BoundState
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.block_search import BlockSearch, SearchRules
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck
+from kilonova.schedule.asynchrony.data_block import BASE, DataBlock
 from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan
+from kilonova.schedule.asynchrony.provenance import newest, precedes
 from kilonova.schedule.asynchrony.pruning import Pruning
 from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
 from kilonova.schedule.asynchrony.search_entry import Entry, invocations_of
@@ -77,7 +79,9 @@ class SingleStepScheduler:
         heads = {output.channel: output.head for output in state.outputs}
         search = BlockSearch(workflow, self.full.index, state.times, rules, heads, depth=1)
         search.run(blocks)
-        candidates = [entry for entry in search.best.values() if entry.block is None]
+        candidates = [
+            entry for entry in search.best.values() if entry.block is None and not _is_superseded(entry, state, blocks)
+        ]
         if not candidates:
             return ExecutionPlan(violated=tuple(each.bound for each in violated))
         chosen = self.choose(candidates)
@@ -86,3 +90,14 @@ class SingleStepScheduler:
             cost=chosen.cost,
             violated=tuple(each.bound for each in violated),
         )
+
+
+def _is_superseded(entry: Entry, state: SchedulingState, kept: Mapping[str, tuple[DataBlock, ...]]) -> bool:
+    """Return whether a block is stored already, alone or in a chain, or would be dropped as an old one."""
+    stored = (*state.blocks.get(entry.channel, ()), *kept[entry.channel])
+    return any(
+        block.kind == entry.kind
+        and block.start == entry.start
+        and (block.target == entry.target or (block.start is not None and precedes(entry.newest, newest(block.target))))
+        for block in stored
+    ) or any(block.kind == BASE and precedes(entry.newest, newest(block.target)) for block in kept[entry.channel])

@@ -33,6 +33,7 @@ from kilonova.schedule.asynchrony.data_block import (
     is_weak,
 )
 from kilonova.schedule.asynchrony.execution_plan import ChainStep, Step
+from kilonova.schedule.asynchrony.frontiers import Frontiers
 from kilonova.schedule.asynchrony.linear_model import LinearModel
 from kilonova.schedule.asynchrony.provenance import (
     EMPTY,
@@ -66,6 +67,7 @@ class SearchRules:
         channels: the channels whose blocks are wanted.
         declared: limits that a block must keep to be read by a task.
         kept: limits that a block must keep to be considered.
+        frontiers: the frontier set of each channel. A base there may be needed as an old base, which no limit concerns.
         overkill: whether a block of some type and newest points is more than is needed on its channel.
         long_term: whether to ignore a block if another one of the same type is ahead of it.
     """
@@ -73,6 +75,7 @@ class SearchRules:
     channels: frozenset[str]
     declared: LimitCheck
     kept: LimitCheck
+    frontiers: Frontiers = field(default_factory=dict)
     overkill: Callable[[str, BlockType, Newest], bool] = _never
     long_term: bool = False
 
@@ -295,7 +298,7 @@ class BlockSearch:
         if known is not None and known.optimized:
             return
         ahead = newest(key[3])
-        if known is None and self._is_left_out(key, ahead):
+        if known is None and self._is_left_out(step, key, ahead):
             self._left_out.add(key)
             return
         read = tuple(itertools.chain.from_iterable(reads))
@@ -313,7 +316,7 @@ class BlockSearch:
         if known is not None:
             known.pruned = True
         self._push(entry)
-        if self.rules.long_term:
+        if self.rules.long_term and not (entry.start is None and self._is_at_frontier(entry.channel, ahead)):
             self._drop_overtaken(entry)
 
     def _together(self, read: tuple[Entry, ...], own: float) -> tuple[frozenset[int], float]:
@@ -326,14 +329,24 @@ class BlockSearch:
         plan = planned[0].plan.union(*(entry.plan for entry in planned[1:]))
         return plan, sum(self.drafts[number].cost for number in plan) + own
 
-    def _is_left_out(self, key: BlockKey, ahead: Newest) -> bool:
-        """Return whether a block breaks a limit, or is left out by another rule."""
+    def _is_left_out(self, step: Step, key: BlockKey, ahead: Newest) -> bool:
+        """Return whether a block breaks a limit, or is left out by another rule.
+
+        A chain is no work, so that it is never overkill.
+        """
         channel, kind, start, target = key
-        if self.rules.overkill(channel, kind, ahead) or not self._keeps_limits(channel, start, target):
+        if start is None and self._is_at_frontier(channel, ahead):
+            return False
+        if not isinstance(step, ChainStep) and self.rules.overkill(channel, kind, ahead):
+            return True
+        if not self._keeps_limits(channel, start, target):
             return True
         return self.rules.long_term and any(
             not each.pruned and precedes(ahead, each.newest) for each in self._ahead[channel, kind, start]
         )
+
+    def _is_at_frontier(self, channel: str, ahead: Newest) -> bool:
+        return ahead in self.rules.frontiers.get(channel, ())
 
     def _keeps_limits(self, channel: str, start: Provenance | None, target: Provenance) -> bool:
         """Return whether a block keeps the limits of its channel.

@@ -226,7 +226,7 @@ def simulate(
         decisions += 1
         unmet += bool(plan.unmet)
         if plan.invocations:
-            now = world.execute(plan, state, states, scheduler, end)
+            now = world.execute(plan, state, scheduler, end)
             continue
         world.samples.append(BoundSample(now, states))
         due = [each.due for each in states if each.due is not None and each.due > now + timedelta.resolution]
@@ -293,31 +293,40 @@ class _World:
         self.blocks[arrival.channel] += (block,)
 
     def execute(
-        self,
-        plan: ExecutionPlan,
-        state: SchedulingState,
-        before: tuple[BoundState, ...],
-        scheduler: PlanningScheduler,
-        end: datetime,
+        self, plan: ExecutionPlan, state: SchedulingState, scheduler: PlanningScheduler, end: datetime
     ) -> datetime:
-        """Execute a plan, and return when it has ended."""
+        """Execute a plan, one invocation after another, and return when it has ended."""
+        declared = LimitCheck(self.scenario.workflow.paths, self.times, state.now, self.cleaner.declared)
+        bounds = scheduler.states(state)
+        self.samples.append(BoundSample(state.now, bounds))
         cost = 0.0
+        now = state.now
         rows: dict[BlockKey, float] = {}
-        written: list[DataBlock] = []
         for invocation in plan.invocations:
             block, own = self._invoke(invocation, rows)
             cost += own
-            written.append(block)
-        ended = state.now + timedelta(hours=cost / self.computers)
-        if ended <= end:
-            self._store(written, state)
-        after = scheduler.states(self.state(state.now))
+            now = state.now + timedelta(hours=cost / self.computers)
+            if now > end:
+                break
+            after = with_blocks(self.state(state.now), [block], declared)
+            self.blocks = dict(after.blocks)
+            heads = {output.channel: output.head for output in after.outputs}
+            if heads != self.heads:
+                self.heads = heads
+                bounds = self._record_repairs(bounds, scheduler.states(after), now)
+        self.blocks = dict(self.cleaner.candidates(self.state(state.now), self.blocks, _CLEANED))
+        self.samples.append(BoundSample(now, scheduler.states(self.state(now))))
+        self.runs.append(SimulatedRun(state.now, now, cost, plan))
+        return now
+
+    def _record_repairs(
+        self, before: tuple[BoundState, ...], after: tuple[BoundState, ...], now: datetime
+    ) -> tuple[BoundState, ...]:
+        """Record the violations that a block has repaired; return the states after it."""
         for was, has_become in zip(before, after, strict=True):
             if was.violated and has_become.due != was.due:
-                self._record_lag(was, ended)
-        self.samples += (BoundSample(state.now, before), BoundSample(ended, scheduler.states(self.state(ended))))
-        self.runs.append(SimulatedRun(state.now, ended, cost, plan))
-        return ended
+                self._record_lag(was, now)
+        return after
 
     def _invoke(self, invocation: Invocation, rows: dict[BlockKey, float]) -> tuple[DataBlock, float]:
         """Return what an invocation writes, and its cost."""
@@ -334,13 +343,6 @@ class _World:
     def _factor(self) -> float:
         """Return a random factor."""
         return max(_LEAST_FACTOR, 1.0 + self.noise * self.randomness.gauss(0.0, _SPREAD))
-
-    def _store(self, written: Sequence[DataBlock], state: SchedulingState) -> None:
-        """Store the blocks of a plan, pass them to consumers, and drop those of no further use."""
-        declared = LimitCheck(self.scenario.workflow.paths, self.times, state.now, self.cleaner.declared)
-        after = with_blocks(self.state(state.now), written, declared)
-        self.heads = {output.channel: output.head for output in after.outputs}
-        self.blocks = dict(self.cleaner.candidates(after, after.blocks, _CLEANED))
 
     def _record_lag(self, state: BoundState, until: datetime) -> None:
         """Record the end of a violation."""

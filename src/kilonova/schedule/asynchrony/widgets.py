@@ -170,9 +170,12 @@ def distributive_aggregation(
             rows=LinearModel(0.0, (touched,)),
         ),
     )
-    plain = channel_model(writes, costs, growth=0.0, rewritten=0.1)
+    # groups are as many whether they are counted at once or added up; a strong delta has a row removed and one added
+    growth = groups / touched
+    plain = channel_model(writes, costs, growth=growth / 2, rewritten=0.1)
     weaker = weak_conversions(
         INCREMENTS,
+        growth=growth,
         from_strong=costs.model(costs.read),
         to_base=replace(costs.model(costs.probe, costs.read), per_output=costs.probe),
         to_strong=costs.model(costs.probe, costs.read),

@@ -1,0 +1,151 @@
+"""The simulator, on the three workflows of the paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from examples.asynchrony import crawl_selection, feedback_prioritization, search_preprocessing
+from kilonova.model.bound import InconsistencyBound
+from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
+from kilonova.schedule.asynchrony.baselines import RandomChoice, SingleStepScheduler
+from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE
+from kilonova.schedule.asynchrony.processing_methods import only_base_blocks, only_consistent_blocks
+from kilonova.schedule.asynchrony.simulation import (
+    Feed,
+    PlanningScheduler,
+    Scenario,
+    SimulationResult,
+    arrivals_of,
+    simulate,
+)
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+SCENARIOS = {
+    "search preprocessing": search_preprocessing.scenario(),
+    "feedback prioritization": feedback_prioritization.scenario(),
+    "crawl selection": crawl_selection.scenario(),
+}
+
+
+def full(scenario: Scenario) -> AsynchronousScheduler:
+    return AsynchronousScheduler(scenario.workflow, scenario.bounds)
+
+
+def run(
+    scenario: Scenario, hours: float, scheduler: PlanningScheduler | None = None, seed: int = 1, noise: float = 1.0
+) -> SimulationResult:
+    chosen = full(scenario) if scheduler is None else scheduler
+    return simulate(scenario, chosen, start=START, duration=hours * HOUR, seed=seed, noise=noise)
+
+
+def steps(result: SimulationResult) -> Counter[str]:
+    return Counter(str(each.step) for done in result.runs for each in done.plan.invocations)
+
+
+def test_arrivals_are_regular_and_begin_with_what_is_there() -> None:
+    feeds = (Feed("a", MONOTONE, 2.0, HOUR, initial=9.0), Feed("b", MONOTONE, 1.0, 2 * HOUR, first=HOUR / 2))
+    found = [((each.time - START) / HOUR, each.channel, each.rows) for each in arrivals_of(feeds, START, 3 * HOUR)]
+    assert found == [(0, "a", 9.0), (0.5, "b", 1.0), (1, "a", 2.0), (2, "a", 2.0), (2.5, "b", 1.0)]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_same_seed_gives_the_same_result(name: str) -> None:
+    scenario = SCENARIOS[name]
+    assert run(scenario, 6) == run(scenario, 6)
+    assert run(scenario, 6) != run(scenario, 6, seed=2)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_consistency_bounds_are_never_violated(name: str) -> None:
+    """Section 7.1: freshness is best effort, consistency is guaranteed."""
+    for scenario in (SCENARIOS[name], only_consistent_blocks(SCENARIOS[name])):
+        result = run(scenario, 30)
+        states = [state for sample in result.samples for state in sample.states]
+        assert not any(state.violated for state in states if isinstance(state.bound, InconsistencyBound))
+        assert not result.unmet
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_without_noise_plans_cost_what_they_say(name: str) -> None:
+    result = run(SCENARIOS[name], 12, noise=0.0)
+    assert [done.cost for done in result.runs] == pytest.approx([done.plan.cost for done in result.runs])
+    assert result.cost == pytest.approx(sum(done.plan.cost for done in result.runs))
+
+
+def test_noise_averages_half_of_the_estimate() -> None:
+    result = run(SCENARIOS["search preprocessing"], 60)
+    apart = [abs(done.cost / done.plan.cost - 1) for done in result.runs]
+    assert 0.2 < sum(apart) / len(apart) < 0.6
+
+
+def test_new_pages_are_labelled_at_once_and_scores_once_a_day() -> None:
+    """Section 1.1: a score is outdated a day after newer clicks have arrived."""
+    result = run(SCENARIOS["search preprocessing"], 72)
+    done = steps(result)
+    assert done["label (asynchronous left)"] >= 140
+    assert done["visitors_counts (incremental)"] == 2
+    assert "label (batch)" not in done
+
+
+def test_labels_are_recomputed_after_a_week() -> None:
+    scenario = replace(SCENARIOS["search preprocessing"], feeds=slow(SCENARIOS["search preprocessing"], 8))
+    assert steps(run(scenario, 24 * 20, noise=0.0))["label (batch)"] == 2
+
+
+def slow(scenario: Scenario, factor: int) -> tuple[Feed, ...]:
+    return tuple(replace(feed, every=feed.every * factor, first=feed.first * factor) for feed in scenario.feeds)
+
+
+def test_other_feedback_is_processed_once_a_day() -> None:
+    done = steps(run(SCENARIOS["feedback prioritization"], 72))
+    assert done["merge (asynchronous left)"] >= 140
+    assert done["merge (asynchronous right)"] == 2
+
+
+def test_jobs_of_crawl_selection_run_as_often_as_they_have_to() -> None:
+    done = steps(run(SCENARIOS["crawl selection"], 48))
+    assert 25 <= done["top_unfetched (batch)"] <= 48
+    assert 8 <= done["adaptive_recrawl (batch)"] <= 12
+    assert 1 <= done["periodic_recrawl (batch)"] <= 3
+    assert done["count (incremental)"] == 0
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_asynchronous_processing_has_less_lag(name: str) -> None:
+    scenario = SCENARIOS[name]
+    lags = [
+        run(each, 24).median_lag
+        for each in (
+            scenario,
+            only_consistent_blocks(scenario),
+            only_base_blocks(scenario),
+            only_consistent_blocks(only_base_blocks(scenario)),
+        )
+    ]
+    assert lags[0] * 10 < lags[1]
+    assert lags[1] < lags[3]
+    assert lags[0] < lags[2]
+
+
+def test_batch_processing_writes_bases_only() -> None:
+    scenario = only_base_blocks(SCENARIOS["feedback prioritization"])
+    written = {each.writes.kind for done in run(scenario, 6).runs for each in done.plan.invocations}
+    assert written <= {BASE, MONOTONE}  # a monotone delta is a chain of what arrived
+    assert {each.split("(")[-1] for each in steps(run(scenario, 6)) if "(" in each} == {"batch)"}
+
+
+def test_plans_beat_single_steps() -> None:
+    """Section 7.2: GREEDY and RANDOM write blocks that turn out to be of no use."""
+    scenario = SCENARIOS["crawl selection"]
+    ours = run(scenario, 8)
+    greedy = run(scenario, 8, SingleStepScheduler(full(scenario)))
+    chance = run(scenario, 5, SingleStepScheduler(full(scenario), RandomChoice(3)))
+    assert all(len(done.plan.invocations) == 1 for done in (*greedy.runs, *chance.runs))
+    assert ours.cost < greedy.cost
+    assert len(ours.runs) < len(greedy.runs)
+    assert ours.median_lag < chance.median_lag
