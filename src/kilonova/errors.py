@@ -5,6 +5,7 @@
     ├── SchemaMismatch          rows whose columns or types do not fit a channel
     ├── KeyViolation            null or duplicate keys where keys are declared
     ├── CheckFailed             rows that violate a check of their channel
+    ├── BoundViolated           output that would violate a bound on inconsistency, or rows that do
     ├── EncodingError           a delta that its encoding cannot express or apply
     ├── QueryError              SQL that cannot be parsed, or that names something that does not exist
     ├── NotFound                a channel, task, point or run that does not exist
@@ -147,6 +148,12 @@ class CheckFailed(KilonovaError):
     """Rows that violate a check of their channel; none of the rows was published."""
 
     code = "check"
+
+
+class BoundViolated(KilonovaError):
+    """Output that would violate a bound on inconsistency, or rows that readers are not given because they do."""
+
+    code = "bound"
 
 
 class EncodingError(KilonovaError):

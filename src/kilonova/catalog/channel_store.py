@@ -310,7 +310,7 @@ def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, i
 @cache
 def _point_names(dialect: str) -> Select[Any]:
     point, bounds = tables.point.c, needed(dialect)
-    state = point.state + func.coalesce(cast(point.rewrites, Text), "")
+    state = point.state + func.coalesce(cast(point.rewrites, Text), "") + case((point.withheld, "-"), else_="+")
     name = cast(point.number, Text) + ":" + state + ":" + cast(point.run_id, Text)
     columns = (bounds.c.id, bounds.c.since, func.aggregate_strings(name, ",").label("names"))
     return _listed(bounds, *columns).group_by(bounds.c.id, bounds.c.since)
@@ -340,6 +340,7 @@ def _point(row: Row[Any]) -> Point:
         version=codec.version_from_json(row.version),
         time=row.time,
         run=row.run_id,
+        withheld=bool(row.withheld),
     )
 
 
@@ -672,7 +673,7 @@ def block_states(tx: Transaction, names: Sequence[BlockName] | None = None) -> d
 
 
 def drop_channel(tx: Transaction, name: str) -> list[tuple[BlockName, str]]:
-    """Drop a channel with its points, placements, cursors, files and ingest keys.
+    """Drop a channel with its points, placements, cursors, files, ingest keys and bounds.
 
     Its blocks that are placed in no other channel are marked for deletion.
 
@@ -692,6 +693,7 @@ def drop_channel(tx: Transaction, name: str) -> list[tuple[BlockName, str]]:
         tables.placement,
         tables.file,
         tables.ingest_key,
+        tables.bound,
     ):
         connection.execute(delete(table).where(table.c.channel_id == number))
     connection.execute(update(tables.block).where(tables.block.c.target_id == number).values(target_id=None))

@@ -10,6 +10,7 @@ from sqlalchemy import func, insert, select, text, update
 
 from kilonova.catalog import channel_store, codec, events, registry, runs, tables
 from kilonova.catalog.database import IDENTITY, Transaction, insert_all, is_among
+from kilonova.catalog.validity import present
 from kilonova.errors import Conflict
 from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel, PointState
@@ -240,7 +241,15 @@ def _put_channel(tx: Transaction, channel: RecoveredChannel, run: int) -> None:
 def _point(number: int, points: Mapping[int, Version], tx: Transaction, run: int) -> dict[str, Any]:
     state = PointState.FILLED if number in points else PointState.CANCELLED
     version = codec.version_to_json(points.get(number, Version()))
-    return {"number": number, "state": state.value, "version": version, "time": tx.now, "run_id": run}
+    readable = present(tx) if state is PointState.FILLED else None
+    return {
+        "number": number,
+        "state": state.value,
+        "version": version,
+        "time": tx.now,
+        "run_id": run,
+        "readable": readable,
+    }
 
 
 def _put_block(tx: Transaction, channel: int, block: Block, run: int) -> None:

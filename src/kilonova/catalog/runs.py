@@ -28,6 +28,7 @@ from typing import Any
 from sqlalchemy import Row, Select, Text, bindparam, cast, delete, func, insert, literal, or_, select, update
 
 from kilonova.catalog import codec, events, firings, tables
+from kilonova.catalog.bounds import require_kept
 from kilonova.catalog.channel_store import (
     DOOMED,
     LIVE,
@@ -46,6 +47,7 @@ from kilonova.catalog.channel_store import (
 )
 from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.registry import move_cursors, task_id
+from kilonova.catalog.validity import note_readable
 from kilonova.errors import Conflict, InvalidState, NotFound
 from kilonova.model.block import Kind
 from kilonova.model.channel import PointState
@@ -190,6 +192,9 @@ def commit(
 
     Returns:
         `Committed`; or `LeaseExpired` if the run was taken over or cancelled, in which case nothing was published.
+
+    Raises:
+        BoundViolated: an output would violate the bound on the inconsistency of its channel.
     """
     if (ended := _stop(tx, run, RunEvent.COMMIT, None)) is None:
         return LeaseExpired()
@@ -213,6 +218,7 @@ def _publish_output(tx: Transaction, output: RunOutput) -> None:
     Raises:
         NotFound: the channel was dropped while the block was being written.
         Conflict: the block no longer exists.
+        BoundViolated: the point would violate the bound on the inconsistency of its channel.
     """
     channel, block = channel_id(tx, output.channel), output.block
     if block is None:
@@ -230,6 +236,7 @@ def _publish_output(tx: Transaction, output: RunOutput) -> None:
         mark_merged(tx, output.channel, output.merges, block.number)
     _adopt_schema(tx, output)
     if point == PointState.RESERVED.value:
+        require_kept(tx, output.channel, output.version)
         fill_point(tx, output.channel, output.point, output.version)
 
 
@@ -439,10 +446,13 @@ def written_by(tx: Transaction, run: int) -> list[str]:
 def _release(tx: Transaction, run: int) -> list[str]:
     """Cancel unfilled points, release claims and pins, and mark unpublished blocks for deletion.
 
+    Points that were waiting for those of the run become readable.
+
     Returns:
         The names of the channels on which the run had reserved a point, sorted.
     """
     tx.connection.execute(_CANCEL, {"run": run, "state": PointState.CANCELLED.value, "time": tx.now})
+    note_readable(tx, run)
     tx.connection.execute(_UNCLAIM, {"run": run})
     unpin(tx, holder_of(run))
     _leave_blocks(tx, run)

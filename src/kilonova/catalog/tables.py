@@ -183,9 +183,35 @@ point = Table(
     Column("time", UtcTime),
     Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
     Column("rewrites", Integer),
+    Column("readable", UtcTime, index=True),
+    Column("withheld", Boolean),
     Index("point_by_state", "channel_id", "state", "number"),
     Index("point_by_run", "channel_id", "run_id"),
 )
+"""Points of channels. `readable` is the time since which a filled one can be read: it grows from point to point.
+
+A point is `withheld` from readers if it violates a bound on inconsistency that was set after it was filled.
+"""
+
+bound = Table(
+    "bound",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("channel_id", ForeignKey("channel.id"), nullable=False),
+    Column("path", String, nullable=False),
+    Column("declared", Float),
+    Column("seconds", Float),
+    Column("changed", UtcTime),
+    Column("changed_by", String),
+    Column("phase", String, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    UniqueConstraint("channel_id", "path", name="bound_once"),
+)
+"""Bounds of channels: on staleness along a path, or on inconsistency if the path is empty.
+
+`declared` is the limit that the workflow declares, `seconds` the one that applies: null if the bound was removed at run
+time. `changed` is set where they may differ.
+"""
 
 dropped = Table(
     "dropped",

@@ -132,6 +132,7 @@ class Point:
         version: the version that it reflects; empty unless filled.
         time: time at which it was filled or cancelled; None while reserved.
         run: the run that reserved it.
+        withheld: whether readers are not given it, because it violates a bound on inconsistency.
     """
 
     number: int
@@ -139,6 +140,7 @@ class Point:
     version: Version
     time: datetime | None
     run: int
+    withheld: bool = False
 
 
 def _number(point: Point) -> int:
@@ -181,6 +183,21 @@ class ChannelState:
     def latest_distinct(self) -> int:
         """The newest readable point that is not cancelled."""
         return self.settled(self.latest_readable)
+
+    @cached_property
+    def latest_kept(self) -> int:
+        """The newest point that readers are given: the newest readable one, unless it is withheld.
+
+        Then it is the newest of those that can be read and are not; 0 if there is none.
+        """
+        if not self.is_withheld(self.latest_readable):
+            return self.latest_readable
+        return max((point.number for point in self.readable_points if not point.withheld), default=0)
+
+    def is_withheld(self, number: int) -> bool:
+        """Return whether readers are not given a point, because it violates a bound on inconsistency."""
+        settled = self.settled(number)
+        return bool(settled) and self.points[bisect_left(self.points, settled, key=_number)].withheld
 
     def settled(self, number: int) -> int:
         """Return the oldest point that equals point `number`, skipping cancelled points backwards."""

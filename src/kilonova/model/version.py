@@ -129,6 +129,17 @@ class Version:
         """Return the part of this version that a task contributed: the paths that end in it."""
         return Version(tuple((path, entry) for path, entry in self.entries if len(path) > 1 and path[-1] == task))
 
+    @property
+    def extremes(self) -> frozenset[tuple[str, int]]:
+        """The first and the last source point of each range that is reflected, whose validities `validity` looks up."""
+        return frozenset((source, number) for source, one in self._snapshots for number in (one.first, one.last))
+
+    @property
+    def _snapshots(self) -> list[tuple[str, Reflection]]:
+        """The ranges of source points that are reflected, each with its source channel."""
+        each = ((path[0], reflection) for path, entry in self.entries for reflection in entry)
+        return [(source, reflection) for source, reflection in each if not reflection.is_structural]
+
     def points(self, source: str) -> tuple[tuple[int, int], ...]:
         """Return the points of a source channel that are reflected, as ranges: the first and last point of each."""
         every = (each for path, entry in self.entries if path[0] == source for each in entry)
@@ -280,17 +291,11 @@ class Version:
         """Return [T⁺, T⁻): the intersection of the validities of all snapshots that this version reflects.
 
         Args:
-            of: the validity of each point of each source channel.
+            of: the validity of each point of each source channel; those of a channel abut, so that only the first and
+                the last point of each range are looked up.
         """
-        each = [
-            of(path[0], point)
-            for path, entry in self.entries
-            for reflection in entry
-            if not reflection.is_structural
-            for point in range(reflection.first, reflection.last + 1)
-        ]
-        starts = [one.start for one in each if one.start is not None]
-        ends = [one.end for one in each if one.end is not None]
+        starts = [start for source, one in self._snapshots if (start := of(source, one.last).start) is not None]
+        ends = [end for source, one in self._snapshots if (end := of(source, one.first).end) is not None]
         return Validity(max(starts, default=None), min(ends, default=None))
 
     def is_consistent(self, of: Callable[[str, int], Validity]) -> bool:

@@ -1,0 +1,121 @@
+"""A path of a workflow leads from a source channel through tasks to a channel; users name it by a few of its names.
+
+In versions a path has every task, also those of relations that are materialized for a view. Its *declared* form has the
+view instead of them, so that it stays the same however a view is maintained. Several paths may have one declared form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kilonova.errors import DeclarationError
+from kilonova.model.version import Path
+from kilonova.model.workflow import WorkflowDefinition
+
+SEPARATOR = "›"
+"""Text between the names of a path."""
+
+_LISTED = 8
+"""Number of paths that an error lists, at most."""
+
+
+def path_of(text: str | Iterable[str]) -> Path:
+    """Return the names in a path that is given as text, or as several names.
+
+    >>> path_of("orders"), path_of("orders/daily"), path_of("orders › daily"), path_of(["orders", "daily"])
+    (('orders',), ('orders', 'daily'), ('orders', 'daily'), ('orders', 'daily'))
+    """
+    parts = text.replace(SEPARATOR, "/").split("/") if isinstance(text, str) else text
+    return tuple(name for part in parts if (name := part.strip()))
+
+
+def describe_path(path: Path) -> str:
+    """Return a path as text.
+
+    >>> describe_path(("orders", "daily"))
+    'orders›daily'
+    """
+    return SEPARATOR.join(path)
+
+
+def declared_form(path: Path, views: Mapping[str, str | None]) -> Path:
+    """Return a path with views in the place of the tasks that maintain them.
+
+    Args:
+        path: a path, with all tasks.
+        views: the view of each task that maintains one or a relation that is materialized for it.
+
+    >>> declared_form(("orders", "totals__1", "totals", "report"), {"totals__1": "totals", "totals": "totals"})
+    ('orders', 'totals', 'report')
+    """
+    names = [path[0], *(views.get(task) or task for task in path[1:])]
+    return tuple(name for place, name in enumerate(names) if place < 2 or name != names[place - 1])
+
+
+def paths_to(channel: str, workflow: WorkflowDefinition) -> tuple[Path, ...]:
+    """Return the paths from source channels to a channel, in their declared form, sorted.
+
+    Rows are ingested into a channel that no task writes, and into one with several writers, so that a path begins there.
+    """
+    views = {task.name: task.view for task in workflow.tasks}
+    known: dict[str, frozenset[Path]] = {}
+
+    def leading_to(name: str) -> frozenset[Path]:
+        if name not in known:
+            writers = workflow.writers(name)
+            found = {
+                declared_form((*path, task.name), views)
+                for task in writers
+                for read in task.reads
+                if read not in task.writes
+                for path in leading_to(read)
+            }
+            ingested = not writers or workflow.channel(name).several_writers
+            known[name] = frozenset(found | {(name,)} if ingested else found)
+        return known[name]
+
+    return tuple(sorted(leading_to(channel)))
+
+
+def resolve_path(channel: str, given: Path, workflow: WorkflowDefinition) -> Path:
+    """Return the path to a channel that is meant by some of its names.
+
+    The first name is that of its source channel; the others are of tasks, views or channels on the way, in their order.
+
+    Args:
+        channel: the channel.
+        given: the names.
+        workflow: the workflow, with all tasks on the way.
+
+    Raises:
+        DeclarationError: there is no such path, or there are several.
+    """
+    paths = [path for path in paths_to(channel, workflow) if len(path) > 1]
+    outputs = {task.view or task.name: task.writes for task in workflow.tasks}
+    found = [path for path in paths if path == given] or [path for path in paths if _is_meant(path, given, outputs)]
+    if len(found) == 1:
+        return found[0]
+    text = describe_path(given)
+    if not paths:
+        raise DeclarationError(
+            f"there is no path from {text}: rows are ingested into the channel",
+            channel=channel,
+            hint="Set the bound on a channel that a task writes",
+        )
+    if not found:
+        more = f" and {len(paths) - _LISTED} others" if len(paths) > _LISTED else ""
+        hint = f"The paths are {', '.join(map(describe_path, paths[:_LISTED]))}{more}"
+        raise DeclarationError(f"there is no path from {text}", channel=channel, hint=hint)
+    raise DeclarationError(
+        f"several paths lead from {text}",
+        channel=channel,
+        hint=f"Name a task on the way: {', '.join(map(describe_path, found[:_LISTED]))}",
+    )
+
+
+def _is_meant(path: Path, given: Path, outputs: Mapping[str, tuple[str, ...]]) -> bool:
+    """Return whether a path has the given names, in their order: first its source, then tasks or their outputs."""
+    if path[:1] != given[:1]:
+        return False
+    rest = iter(path[1:])
+    return all(any(name == task or name in outputs.get(task, ()) for task in rest) for name in given[1:])
