@@ -10,7 +10,7 @@ from kilonova.catalog.database import Catalog
 from kilonova.errors import DeclarationError
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.service import workflow_plan
-from kilonova.service.workflow_plan import Action
+from kilonova.service.plan_action import Action
 from tests.databases import Clock, empty_database
 
 

@@ -20,7 +20,7 @@ from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.schedule import Every
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.service import workflow_plan
-from kilonova.service.workflow_plan import Action
+from kilonova.service.plan_action import Action
 from tests.databases import NOON, Clock
 
 ORDERS = "CREATE TABLE orders (id BIGINT, customer STRING, amount DECIMAL(10, 2), PRIMARY KEY (id));\n"

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType
 import kilonova as kn
 from kilonova.errors import SchemaMismatch
 from kilonova.service.project import Project, open_project
-from kilonova.service.workflow_plan import Action
+from kilonova.service.plan_action import Action
 from tests.seeds import SEED
 
 PAGES = "url string, text string, q double"

@@ -16,7 +16,8 @@ from kilonova.errors import DeclarationError
 from kilonova.model.binding import Binding
 from kilonova.model.task import Task
 from kilonova.service import workflow_plan
-from kilonova.service.workflow_plan import Action, WorkflowPlan
+from kilonova.service.plan_action import Action
+from kilonova.service.workflow_plan import WorkflowPlan
 from tests.databases import Clock, empty_database
 
 COLUMNS = "id bigint, n bigint"

@@ -14,7 +14,8 @@ from kilonova.errors import DeclarationError, NotFound
 from kilonova.service import workflow_plan
 from kilonova.service.project import Project
 from kilonova.service.rollback import earlier_definition
-from kilonova.service.workflow_plan import Action, WorkflowPlan
+from kilonova.service.plan_action import Action
+from kilonova.service.workflow_plan import WorkflowPlan
 from tests.databases import Clock, empty_database
 
 COLUMNS = "url string, q double, site string"

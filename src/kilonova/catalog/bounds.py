@@ -109,17 +109,20 @@ def _find(tx: Transaction, channel: str, path: Path) -> RegisteredBound | None:
     return next((each for each in bounds(tx, [channel]) if each.path == path), None)
 
 
-def declare(tx: Transaction, channel: str, path: Path, limit: timedelta | None) -> None:
-    """Register the declared limit of a bound; None if the workflow no longer declares it.
-
-    A limit that was set at run time is replaced; one of a bound that is not declared stays.
-    """
+def declare(tx: Transaction, channel: str, path: Path, limit: timedelta) -> None:
+    """Register the declared limit of a bound; if that has changed, it replaces the one that was set at run time."""
     known = _find(tx, channel, path)
-    if limit is None:
-        if known is not None and known.declared is not None:
-            _delete(tx, channel, path)
-    elif known is None or known.declared != limit:
+    if known is None or known.declared != limit:
         _put(tx, channel, path, known, {"declared": limit.total_seconds(), **_as_declared(limit)})
+
+
+def drop(tx: Transaction, channel: str, path: Path) -> None:
+    """Delete a bound, whether it is declared or was set at run time."""
+    table = tables.bound
+    mine = table.c.channel_id == channel_id(tx, channel), table.c.path == SEPARATOR.join(path)
+    tx.connection.execute(delete(table).where(*mine))
+    if not path:
+        _withhold(tx, channel)
 
 
 def set_limit(tx: Transaction, channel: str, path: Path, limit: timedelta | None, who: str) -> None:
@@ -141,7 +144,7 @@ def set_limit(tx: Transaction, channel: str, path: Path, limit: timedelta | None
         if known is None or known.limit is None:
             raise _unknown(tx, channel, path)
         if known.declared is None:
-            _delete(tx, channel, path)
+            drop(tx, channel, path)
         else:
             _put(tx, channel, path, known, {"seconds": None, "changed": tx.now, "changed_by": who})
     else:
@@ -193,14 +196,6 @@ def _put(tx: Transaction, channel: str, path: Path, known: RegisteredBound | Non
     else:
         mine = table.c.channel_id == number, table.c.path == named["path"]
         tx.connection.execute(update(table).where(*mine).values(**values))
-    if not path:
-        _withhold(tx, channel)
-
-
-def _delete(tx: Transaction, channel: str, path: Path) -> None:
-    table = tables.bound
-    mine = table.c.channel_id == channel_id(tx, channel), table.c.path == SEPARATOR.join(path)
-    tx.connection.execute(delete(table).where(*mine))
     if not path:
         _withhold(tx, channel)
 

@@ -15,8 +15,9 @@ from kilonova.cli.options import NOTHING_TO_DO, ChannelName, JsonFlag, common, p
 from kilonova.model.point_ranges import describe_points, ranges_of
 from kilonova.service.affected_channels import DownstreamEffect
 from kilonova.service.formatting import size
+from kilonova.service.plan_action import Action
 from kilonova.service.settings import FILE
-from kilonova.service.workflow_plan import Action, WorkflowPlan
+from kilonova.service.workflow_plan import WorkflowPlan
 
 if TYPE_CHECKING:
     from kilonova.service.preview import Preview
@@ -346,6 +347,9 @@ def _show_plan(item: WorkflowPlan) -> None:
         (_MARKS[b.action], "binding", b.binding.name, b.detail, "")
         for b in item.bindings
         if b.action is not Action.KEEP and not (b.binding.implicit and b.binding.name in changing)
+    ]
+    rows += [
+        (_MARKS[p.action], "bound", p.bound.channel, p.detail, "") for p in item.bounds if p.action is not Action.KEEP
     ]
     for t in item.tasks:
         if t.action is Action.KEEP and not t.detail:

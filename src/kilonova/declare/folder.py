@@ -28,7 +28,10 @@ from kilonova.model.check import Check, NotNull
 from kilonova.model.schedule import Schedule
 from kilonova.model.watched_directory import WatchedDirectory
 
-_VIEW = ("key", "refresh", "description", "checks", "schedule", "materialized", "retention")
+_VIEW = (
+    *("key", "refresh", "description", "checks", "schedule", "materialized", "retention"),
+    *("bound_staleness", "bound_inconsistency"),
+)
 _TABLE = ("description", "checks", "watch", "sequence_by", "retention", "on_new_column", "rename", "defaults")
 _WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time", "in_order")
 
@@ -89,6 +92,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                     source=source,
                 )
             )
+            _bound(workflow, name, parts.fields)
         case exp.Create(kind="TABLE"):
             _known(parts.fields, _TABLE, "a table")
             table = table_of(statement)
@@ -150,7 +154,8 @@ def _words(fields: Mapping[str, FrontMatterField], name: str) -> Mapping[str, st
     value = {} if field is None else field.value
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
         line = "" if field is None else f"line {field.line}: "
-        raise DeclarationError(f"{line}{name} must be a mapping of strings", hint=f"Write {name}: {{column: …}}")
+        key = "path" if name.startswith("bound") else "column"
+        raise DeclarationError(f"{line}{name} must be a mapping of strings", hint=f"Write {name}: {{{key}: …}}")
     return cast(Mapping[str, str], value)
 
 
@@ -192,6 +197,16 @@ def _materialized(fields: Mapping[str, FrontMatterField]) -> bool:
         return True
     with _at(field):
         return _true("materialized", _word(fields, "materialized") or "true")
+
+
+def _bound(workflow: Workflow, view: str, fields: Mapping[str, FrontMatterField]) -> None:
+    """Declare the bounds of a view: a limit per path on its staleness, and a limit on its inconsistency."""
+    for path, limit in _words(fields, "bound_staleness").items():
+        with _at(fields["bound_staleness"]):
+            workflow.bound_staleness(view, path, limit)
+    if (limit := _word(fields, "bound_inconsistency")) != "":
+        with _at(fields["bound_inconsistency"]):
+            workflow.bound_inconsistency(view, limit)
 
 
 def _true(name: str, value: object) -> bool:

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kilonova.declare.drafts import DraftTask
+from kilonova.declare.limits import Limit, limit_of
 from kilonova.declare.schedules import seconds_of
 from kilonova.declare.views import derived
-from kilonova.declare.workflowette import DeclaredTask, Workflowette
+from kilonova.declare.workflowette import DeclaredTask, Names, Workflowette
 from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.binding import Binding
+from kilonova.model.bound import Bound, InconsistencyBound, StalenessBound
 from kilonova.model.channel import Channel
 from kilonova.model.logic import Function
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Task
 from kilonova.model.trigger import ArrivalTrigger, TimeTrigger, Trigger
 from kilonova.model.workflow import WorkflowDefinition as WorkflowValue
+from kilonova.model.workflow_path import path_of
 from kilonova.schedule.due import triggering_inputs
 
 Starts = Trigger | Iterable[Trigger]
@@ -58,6 +61,45 @@ class Workflow(Workflowette):
         super().__init__(name)
         self.file: Path | None = None
         self._groups: dict[str, _Group] = {}
+        self._bounds: list[Bound] = []
+
+    def bound_staleness(self, channel: str, path: Names, limit: Limit) -> None:
+        """Bound how long newer data of a source channel may be missing from a channel.
+
+        Servers aim to keep the bound, and report when it is violated or is about to be (asynchronous scheduling,
+        section 5).
+
+        Args:
+            channel: a channel that a task or view of this workflow writes.
+            path: the source channel, if one path leads from it; else the source channel, and tasks, views or channels
+                on the way, as many as tell the path from others: `("orders", "daily")` or `"orders/daily"`.
+            limit: the longest time, such as `"1 day"`; 0 if the newest data are always to be reflected.
+
+        Raises:
+            DeclarationError: the limit is negative, or no time span.
+        """
+        try:
+            self._bounds.append(StalenessBound(channel=channel, path=path_of(path), limit=limit_of(limit)))
+        except KilonovaError as error:
+            raise error.with_context(channel=channel) from None
+
+    def bound_inconsistency(self, channel: str, limit: Limit) -> None:
+        """Bound how far apart in time the source data may be that the rows of a channel reflect.
+
+        Rows that are further apart are never given to a reader: the run that would write them fails (asynchronous
+        scheduling, section 5).
+
+        Args:
+            channel: a channel that a task or view of this workflow writes.
+            limit: the longest time, such as `"1 week"`; 0 if its rows are always to be consistent.
+
+        Raises:
+            DeclarationError: the limit is negative, or no time span.
+        """
+        try:
+            self._bounds.append(InconsistencyBound(channel=channel, limit=limit_of(limit)))
+        except KilonovaError as error:
+            raise error.with_context(channel=channel) from None
 
     def workflowette(
         self,
@@ -174,6 +216,13 @@ class Workflow(Workflowette):
         channels, views = derived(flat.views.values(), {**foreign, **flat.channels})
         units = {name: (_task(name, draft),) for name, draft in flat.tasks.items()} | dict(views)
         tasks = tuple(task for unit in units.values() for task in unit)
+        own = [*flat.channels, *(item.name for item in channels)]
+        for bound in self._bounds:
+            if bound.channel not in own:
+                hint = closest_name(bound.channel, own)
+                if bound.channel in foreign:
+                    hint = "Declare the bound in the workflow to which the channel belongs"
+                raise DeclarationError("the workflow has no such channel to bound", channel=bound.channel, hint=hint)
         read = {name for task in tasks for name in task.reads} - {item.name for item in channels}
         value = WorkflowValue(
             name=self.name,
@@ -184,6 +233,7 @@ class Workflow(Workflowette):
             ),
             tasks=tasks,
             bindings=self._bindings(units),
+            bounds=tuple(self._bounds),
         )
         return Declared(value, dict(flat.functions), self.file)
 

@@ -18,9 +18,9 @@ class EventKind(enum.Enum):
     number of attempts. DELIVERY_FAILED: an event could not be delivered to a subscription, and was given up. FELL_BACK:
     a run recomputed a view, because its incremental refresh failed. RECOVERED: the catalog was recovered from the
     blocks of the warehouse. DAMAGED: a block differs from what was written. DEFERRED: a workflow was registered that
-    takes effect later. DEFERRAL_FAILED: it could not be applied when it was due, and is discarded. BOUND_AT_RISK: 90% of
-    the limit of a bound are used up. BOUND_VIOLATED: a bound is violated. BOUND_RESTORED: a bound that was violated is
-    kept again. BOUND_CHANGED: a bound was set or removed at run time.
+    takes effect later. DEFERRAL_FAILED: it could not be applied when it was due, and is discarded. BOUND_AT_RISK: 90%
+    of the limit of a bound are used up. BOUND_VIOLATED: a bound is violated. BOUND_RESTORED: a bound that was violated
+    is kept again. BOUND_CHANGED: a bound was set or removed at run time.
     """
 
     LAUNCHED = "launched"

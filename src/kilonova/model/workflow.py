@@ -15,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.binding import Binding
+from kilonova.model.bound import Bound
 from kilonova.model.channel import Channel
 from kilonova.model.column_rules import STRICT
 from kilonova.model.task import Production, Task
@@ -22,7 +23,9 @@ from kilonova.model.task import Production, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowDefinition:
-    """Channels and the tasks between them.
+    """Channels and the tasks between them, with their bindings and bounds.
+
+    The paths of bounds are as declared: see `kilonova.model.workflow_path`.
 
     Raises:
         DeclarationError: a name occurs twice, a port or output refers to no channel, a channel that is not declared to
@@ -34,6 +37,7 @@ class WorkflowDefinition:
     channels: tuple[Channel, ...]
     tasks: tuple[Task, ...]
     bindings: tuple[Binding, ...] = ()
+    bounds: tuple[Bound, ...] = ()
     _writers: Mapping[str, tuple[Task, ...]] = field(init=False, repr=False, compare=False)
     _readers: Mapping[str, list[Task]] = field(init=False, repr=False, compare=False)
     _order: tuple[Task, ...] = field(init=False, repr=False, compare=False)

@@ -55,7 +55,7 @@ def declared_form(path: Path, views: Mapping[str, str | None]) -> Path:
 def paths_to(channel: str, workflow: WorkflowDefinition) -> tuple[Path, ...]:
     """Return the paths from source channels to a channel, in their declared form, sorted.
 
-    Rows are ingested into a channel that no task writes, and into one with several writers, so that a path begins there.
+    Rows are ingested into a channel that no task writes, and into one with several writers: a path begins there.
     """
     views = {task.name: task.view for task in workflow.tasks}
     known: dict[str, frozenset[Path]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,7 +9,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from kilonova.catalog import bindings, channel_store, deferred, events, files, registry
+from kilonova.catalog import bindings, bounds, channel_store, deferred, events, files, registry
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import cost_samples
 from kilonova.errors import Conflict, DeclarationError
@@ -29,8 +28,10 @@ from kilonova.model.widening import is_wider
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.view_tasks import FULL, reads_any
 from kilonova.service.affected_channels import AffectedChannel, ChangedOutput, affected_channels
+from kilonova.service.bound_plan import BoundChange, plan_bounds
 from kilonova.service.logic_overrides import LogicOverrides, validate_same_output
 from kilonova.service.migration_plan import MigrationPlan, plan_migration, with_declared_migration
+from kilonova.service.plan_action import Action
 from kilonova.service.plan_descriptions import (
     binding_changes,
     column_types,
@@ -50,15 +51,6 @@ from kilonova.service.plan_descriptions import (
 )
 
 _NO_OVERRIDES = LogicOverrides()
-
-
-class Action(enum.Enum):
-    """Action of a plan on a channel, a task or a binding."""
-
-    ADD = "add"
-    CHANGE = "change"
-    KEEP = "keep"
-    DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +144,7 @@ class WorkflowPlan:
         channels: the changes of its channels.
         tasks: the changes of its tasks.
         bindings: the changes of its bindings.
+        bounds: the changes of its bounds.
         functions: the functions of its custom encodings, by name.
         unseen: the parts of it that are not compared.
         until: the time at which the changes take effect, if they are deferred.
@@ -166,6 +159,7 @@ class WorkflowPlan:
     tasks: tuple[TaskChange, ...]
     bindings: tuple[BindingChange, ...]
     functions: Mapping[str, Function]
+    bounds: tuple[BoundChange, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     until: datetime | None = None
     discards: datetime | None = None
@@ -175,13 +169,13 @@ class WorkflowPlan:
     @property
     def empty(self) -> bool:
         """Return whether nothing would change."""
-        actions = [item.action for part in (self.channels, self.tasks, self.bindings) for item in part]
+        actions = [item.action for part in (self.channels, self.tasks, self.bindings, self.bounds) for item in part]
         return all(action is Action.KEEP for action in actions)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a dictionary, for serialization."""
 
-        def action(item: ChannelChange | TaskChange | BindingChange) -> dict[str, str]:
+        def action(item: ChannelChange | TaskChange | BindingChange | BoundChange) -> dict[str, str]:
             return {"action": item.action.value, "detail": item.detail}
 
         others = ("logic", "rows", "bytes", "downstream", "overruled", "diff", "anew")
@@ -206,6 +200,9 @@ class WorkflowPlan:
                 for item in self.tasks
             ],
             "bindings": [{"binding": item.binding.name, **action(item)} for item in self.bindings],
+            "bounds": [
+                {"channel": item.bound.channel, "path": list(item.path), **action(item)} for item in self.bounds
+            ],
             "unseen": [asdict(item) for item in self.unseen],
             "until": None if self.until is None else self.until.isoformat(),
             "discards": None if self.discards is None else self.discards.isoformat(),
@@ -263,7 +260,7 @@ def plan_changes(
     recovered = {name for name, owner in owners.items() if owner == registry.RECOVERED}
     owners |= dict.fromkeys(recovered, workflow.name)
     bound = bindings.bindings(tx)
-    _refuse_conflicts(workflow, registered, states, bound)
+    whole = _without_conflicts(workflow, registered, states, bound)
     own = {channel.name for channel in workflow.channels}
     channels = tuple(
         _with_retries(tx, _channel_change(each, workflow, state, owner, recovered=each.name in recovered), state)
@@ -299,6 +296,7 @@ def plan_changes(
         tasks=tuple(tasks),
         bindings=tuple(_binding_changes(workflow, bound)),
         functions=functions,
+        bounds=plan_bounds(workflow, whole, bounds.bounds(tx), owners),
         unseen=tuple(_unseen(workflow, functions)),
         discards=deferred.deferred_until(tx, workflow.name),
         affected=affected_channels(
@@ -360,13 +358,13 @@ def _retyped_elsewhere(known: registry.TaskVersion, why: str) -> TaskChange:
     )
 
 
-def _refuse_conflicts(
+def _without_conflicts(
     workflow: WorkflowDefinition,
     registered: Mapping[str, registry.TaskVersion],
     states: Mapping[str, ChannelState],
     bound: Mapping[str, bindings.RegisteredBinding],
-) -> None:
-    """Check that a workflow can be registered beside all others: as one, they are valid and can run automatically."""
+) -> WorkflowDefinition:
+    """Return a workflow together with all others, as one, which has to be valid, and able to run automatically."""
     elsewhere = [known for known in registered.values() if known.workflow != workflow.name]
     for known in elsewhere:
         for channel in known.task.writes:
@@ -400,6 +398,7 @@ def _refuse_conflicts(
         {channel.name for channel in whole.channels},
         {task.name: task.writes for task in whole.tasks},
     )
+    return whole
 
 
 def _unseen(workflow: WorkflowDefinition, functions: Mapping[str, Function]) -> Iterable[Unseen]:
@@ -808,6 +807,11 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
         if item.overruled and item.task.view in (None, item.task.name):
             events.record(tx, EventKind.APPLIED, text=f"{item.task.name}: {item.overruled}")
     bindings.reset_triggers(tx, [item.task.name for item in plan.tasks if item.anew])
+    for promise in plan.bounds:
+        if promise.action is Action.DROP:
+            bounds.drop(tx, promise.bound.channel, promise.path)
+        else:
+            bounds.declare(tx, promise.bound.channel, promise.path, promise.bound.limit)
     if any(item.action is not Action.KEEP for item in plan.bindings):
         wanted = (item.binding for item in plan.bindings if item.action is not Action.DROP)
         bindings.put(tx, plan.workflow, wanted)

@@ -58,6 +58,15 @@ class BindingChangeResponse(ResponseModel):
     detail: str
 
 
+class BoundChangeResponse(ResponseModel):
+    """Planned change of a bound: on staleness along a path, or on inconsistency if the path is empty."""
+
+    channel: str
+    path: list[str]
+    action: Action
+    detail: str
+
+
 class UnseenResponse(ResponseModel):
     """Part of a definition that is not compared with the registered one."""
 
@@ -92,6 +101,7 @@ class PlanResponse(ResponseModel):
     channels: list[ChannelChangeResponse]
     tasks: list[TaskChangeResponse]
     bindings: list[BindingChangeResponse]
+    bounds: list[BoundChangeResponse]
     unseen: list[UnseenResponse]
     until: datetime | None
     discards: datetime | None
