@@ -9,7 +9,7 @@ that violate it: these are *withheld* from readers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,14 +17,16 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select, update
 
 from kilonova.catalog import events, tables
-from kilonova.catalog.channel_store import channel_id, channel_state, mark_changed
+from kilonova.catalog.channel_store import channel_id, channel_states, mark_changed
 from kilonova.catalog.database import Transaction, is_among
-from kilonova.catalog.validity import present, validities
-from kilonova.errors import BoundViolated, InvalidState, NotFound
-from kilonova.model.bound import Bound, InconsistencyBound, StalenessBound, evaluate_bound
+from kilonova.catalog.temporal_provenance import temporal_provenances
+from kilonova.errors import InvalidState, NotFound
+from kilonova.model.bound import Bound, InconsistencyBound, StalenessBound, inconsistency_state
 from kilonova.model.bound_phase import BoundPhase
+from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
-from kilonova.model.version import Path, Validity, Version
+from kilonova.model.schedule import duration
+from kilonova.model.version import Path
 from kilonova.model.workflow_path import SEPARATOR, describe_path
 
 
@@ -152,7 +154,8 @@ def set_limit(tx: Transaction, channel: str, path: Path, limit: timedelta | None
         changed = {"seconds": limit.total_seconds(), "changed": tx.now, "changed_by": who}
         same = known is not None and known.declared == limit
         _put(tx, channel, path, known, _as_declared(limit) if same else changed)
-    text = f"{name} is no longer bounded" if limit is None else f"{name} is bounded by {limit}"
+    to = "" if limit is None else duration(round(limit.total_seconds()))
+    text = f"the {name} is bounded by {to}" if to else f"the {name} is no longer bounded"
     events.record(tx, EventKind.BOUND_CHANGED, channels=[channel], text=f"{text}, by {who}")
 
 
@@ -208,47 +211,7 @@ def record_phases(tx: Transaction, changes: Iterable[tuple[RegisteredBound, Boun
         tx.connection.execute(update(table).where(*mine).values(phase=phase.value, since=tx.now))
 
 
-def require_kept(tx: Transaction, channel: str, version: Version) -> None:
-    """Require that a point which a run is about to publish keeps the bound on the inconsistency of its channel.
-
-    Raises:
-        BoundViolated: it does not.
-    """
-    limit = _inconsistency_limits(tx).get(channel)
-    if limit is None:
-        return
-    of = validities(tx, version.extremes)
-    bound = InconsistencyBound(channel=channel, limit=limit)
-    state = evaluate_bound(bound, version, of, present(tx))
-    if not state.violated:
-        return
-    newest, oldest = _furthest_apart(version, of)
-    raise BoundViolated(
-        f"the output would be inconsistent by {state.amount}, and its bound is {limit}: it reflects {newest}, and "
-        f"lacks what followed {oldest}",
-        channel=channel,
-        hint="Run first what lies between that source and the channel, or change the bound with: kilonova bound "
-        f"inconsistency {channel}",
-    )
-
-
-def _furthest_apart(version: Version, of: Callable[[str, int], Validity]) -> tuple[str, str]:
-    """Return the source points that determine T⁺ and T⁻, as text."""
-    each = [(path, one) for path, entry in version.entries for one in entry]
-    starts = {(path, one.last): start for path, one in each if (start := of(path[0], one.last).start) is not None}
-    ends = {(path, one.first): end for path, one in each if (end := of(path[0], one.first).end) is not None}
-    (late, newest), (early, oldest) = max(starts, key=lambda key: starts[key]), min(ends, key=lambda key: ends[key])
-    return (
-        f"point {newest} of {late[0]}, which arrived at T⁺ = {_moment(starts[late, newest])}",
-        f"point {oldest} of {early[0]} on the path {describe_path(early)} at T⁻ = {_moment(ends[early, oldest])}",
-    )
-
-
-def _moment(time: datetime) -> str:
-    return time.isoformat(" ", "milliseconds" if time.microsecond else "seconds")
-
-
-def _inconsistency_limits(tx: Transaction) -> dict[str, timedelta]:
+def inconsistency_limits(tx: Transaction) -> dict[str, timedelta]:
     """Return the bounds on inconsistency that apply, by channel."""
     known = tx.definitions("inconsistency_limits")
     if None not in known:
@@ -266,13 +229,15 @@ def _inconsistency_limits(tx: Transaction) -> dict[str, timedelta]:
 def _withhold(tx: Transaction, channel: str) -> None:
     """Withhold the points of a channel from readers that violate its bound on inconsistency, and no others."""
     tx.mark_registry_changed()  # which limits apply is cached with the registered tasks
-    number, limit = channel_id(tx, channel), _inconsistency_limits(tx).get(channel)
-    state = channel_state(tx, channel)
+    number, limit = channel_id(tx, channel), inconsistency_limits(tx).get(channel)
     violating: list[int] = []
     if limit is not None:
-        bound, now = InconsistencyBound(channel=channel, limit=limit), present(tx)
-        of = validities(tx, {pair for point in state.points for pair in point.version.extremes})
-        violating = [p.number for p in state.points if evaluate_bound(bound, p.version, of, now).violated]
+        bound = InconsistencyBound(channel=channel, limit=limit)
+        states = channel_states(tx, [channel])
+        points = ((channel, point.number) for point in states[channel].points if point.state is PointState.FILLED)
+        for (_, place), found in temporal_provenances(tx, states, points).items():
+            if inconsistency_state(bound, found.start, found.end).violated:
+                violating.append(place)
     point = tables.point
     here = point.c.channel_id == number
     tx.connection.execute(update(point).where(here, point.c.withheld).values(withheld=None))

@@ -310,7 +310,8 @@ def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, i
 @cache
 def _point_names(dialect: str) -> Select[Any]:
     point, bounds = tables.point.c, needed(dialect)
-    state = point.state + func.coalesce(cast(point.rewrites, Text), "") + case((point.withheld, "-"), else_="+")
+    rewrites, extended = (func.coalesce(cast(each, Text), "") for each in (point.rewrites, point.extended_by))
+    state = point.state + rewrites + case((point.withheld, "-"), else_="+") + extended
     name = cast(point.number, Text) + ":" + state + ":" + cast(point.run_id, Text)
     columns = (bounds.c.id, bounds.c.since, func.aggregate_strings(name, ",").label("names"))
     return _listed(bounds, *columns).group_by(bounds.c.id, bounds.c.since)
@@ -341,6 +342,7 @@ def _point(row: Row[Any]) -> Point:
         time=row.time,
         run=row.run_id,
         withheld=bool(row.withheld),
+        extended=None if row.extended is None else codec.version_from_json(row.extended),
     )
 
 
@@ -498,7 +500,8 @@ def fill_point(tx: Transaction, name: str, point: int, version: Version) -> None
         BrokenInvariant: the version precedes that of an earlier point (logic evolution, 4.1).
     """
     here, number = tables.point.c.channel_id == channel_id(tx, name), tables.point.c.number
-    filled = select(number, tables.point.c.version).where(here, tables.point.c.state == PointState.FILLED.value)
+    known = (tables.point.c.version, tables.point.c.extended)
+    filled = select(number, *known).where(here, tables.point.c.state == PointState.FILLED.value)
     earlier = filled.where(number < point).order_by(number.desc())
     row = tx.connection.execute(earlier.limit(1)).first()
     before = Version() if row is None else codec.version_from_json(row.version)
@@ -508,17 +511,52 @@ def fill_point(tx: Transaction, name: str, point: int, version: Version) -> None
                 problem = f"the channel would go back from {reached} to {version}"
                 raise BrokenInvariant(problem).with_context(channel=name, point=point)
     if channel(tx, name).several_writers:
-        for each in tx.connection.execute(filled.where(number > point)).all():
-            later = codec.version_from_json(each.version).beside(version)
-            tx.connection.execute(
-                update(tables.point).where(here, number == each.number).values(version=codec.version_to_json(later))
-            )
-        version = before.beside(version)
+        _add_contribution(tx, name, point, version)
+        version = (before if row is None else _reflected(row)).beside(version)
     tx.connection.execute(
         update(tables.point)
         .where(here, number == point)
         .values(state=PointState.FILLED.value, version=codec.version_to_json(version), time=tx.now)
     )
+
+
+def _reflected(row: Any) -> Version:
+    """Return the newest version that a point reflects, from its row."""
+    return codec.version_from_json(row.version if row.extended is None else row.extended)
+
+
+def _add_contribution(tx: Transaction, name: str, point: int, version: Version) -> None:
+    """Add what one of several writers has written at a point to the versions of later points that are filled."""
+    table = tables.point.c
+    here = table.channel_id == channel_id(tx, name)
+    after = here, table.state == PointState.FILLED.value, table.number > point
+    for each in tx.connection.execute(select(table.number, table.version).where(*after)).all():
+        later = codec.version_to_json(codec.version_from_json(each.version).beside(version))
+        tx.connection.execute(update(tables.point).where(here, table.number == each.number).values(version=later))
+
+
+def extend_point(tx: Transaction, name: str, version: Version, run: int, *, before: int) -> None:
+    """Record that the relation at the last filled point before one reflects a version, too.
+
+    Args:
+        tx: a writing transaction.
+        name: the channel.
+        version: the version.
+        run: the run that has found it, such as one that read more, and changed nothing.
+        before: the point; the one that the run had reserved, and has not filled.
+    """
+    table = tables.point.c
+    here = table.channel_id == channel_id(tx, name)
+    filled = select(table.number, table.version, table.extended).where(
+        here, table.state == PointState.FILLED.value, table.number < before
+    )
+    row = tx.connection.execute(filled.order_by(table.number.desc()).limit(1)).first()
+    if channel(tx, name).several_writers:
+        _add_contribution(tx, name, before, version)
+        version = version if row is None else _reflected(row).beside(version)
+    if row is not None and version != _reflected(row):
+        values = {"extended": codec.version_to_json(version), "extended_by": run}
+        tx.connection.execute(update(tables.point).where(here, table.number == row.number).values(**values))
 
 
 def new_block(tx: Transaction, name: str, run: int) -> BlockName:

@@ -686,6 +686,16 @@ def view_tasks(tx: Transaction, view: str) -> list[str]:
     return list(tx.connection.execute(these.order_by(tables.task.c.id)).scalars())
 
 
+def view_of_tasks(tx: Transaction) -> dict[str, str | None]:
+    """Return the view of each active task, which maintains it or a relation that is materialized for it; or None."""
+    known = tx.definitions("view_of_tasks")
+    if None not in known:
+        query = select(tables.task.c.name, tables.task.c.view).where(tables.task.c.active)
+        known[None] = {row.name: row.view for row in tx.connection.execute(query)}
+    found: dict[str, str | None] = known[None]
+    return found
+
+
 def task_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:
     """Return the names of the active tasks after a name, sorted, at most `limit`."""
     name = tables.task.c.name

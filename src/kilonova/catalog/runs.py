@@ -28,13 +28,13 @@ from typing import Any
 from sqlalchemy import Row, Select, Text, bindparam, cast, delete, func, insert, literal, or_, select, update
 
 from kilonova.catalog import codec, events, firings, tables
-from kilonova.catalog.bounds import require_kept
 from kilonova.catalog.channel_store import (
     DOOMED,
     LIVE,
     WRITING,
     channel,
     channel_id,
+    extend_point,
     fill_point,
     kind_from,
     look_up_ids,
@@ -192,9 +192,6 @@ def commit(
 
     Returns:
         `Committed`; or `LeaseExpired` if the run was taken over or cancelled, in which case nothing was published.
-
-    Raises:
-        BoundViolated: an output would violate the bound on the inconsistency of its channel.
     """
     if (ended := _stop(tx, run, RunEvent.COMMIT, None)) is None:
         return LeaseExpired()
@@ -202,7 +199,7 @@ def commit(
     advanced = [channel for each in moved for channel, _ in each.points]
     look_up_ids(tx, [*(each.channel for each in written), *(each.channel for each in read), *advanced])
     for output in written:
-        _publish_output(tx, output)
+        _publish_output(tx, output, run)
     insert_all(tx, tables.run_output, [_output_row(tx, run, output) for output in written])
     _record_inputs(tx, run, read)
     for advance in moved:
@@ -212,17 +209,18 @@ def commit(
     return Committed()
 
 
-def _publish_output(tx: Transaction, output: RunOutput) -> None:
-    """Place the block of an output, if there is one, and fill its point.
+def _publish_output(tx: Transaction, output: RunOutput, run: int) -> None:
+    """Place the block of an output, if there is one, and fill its point; else the point before it reflects its version.
 
     Raises:
         NotFound: the channel was dropped while the block was being written.
         Conflict: the block no longer exists.
-        BoundViolated: the point would violate the bound on the inconsistency of its channel.
     """
     channel, block = channel_id(tx, output.channel), output.block
-    if block is None:
-        return  # a point that is not filled is cancelled at the end
+    if block is None:  # a point that is not filled is cancelled at the end
+        if output.method is not None:
+            extend_point(tx, output.channel, output.version, run, before=output.point)
+        return
     here = tables.point.c.channel_id == channel, tables.point.c.number == output.point
     point = tx.connection.execute(select(tables.point.c.state).where(*here)).scalar()
     if point is None:  # the channel has been declared again: its points continue the numbers of the dropped one
@@ -236,7 +234,6 @@ def _publish_output(tx: Transaction, output: RunOutput) -> None:
         mark_merged(tx, output.channel, output.merges, block.number)
     _adopt_schema(tx, output)
     if point == PointState.RESERVED.value:
-        require_kept(tx, output.channel, output.version)
         fill_point(tx, output.channel, output.point, output.version)
 
 

@@ -185,12 +185,15 @@ point = Table(
     Column("rewrites", Integer),
     Column("readable", UtcTime, index=True),
     Column("withheld", Boolean),
+    Column("extended", JSON(none_as_null=True)),
+    Column("extended_by", _number),
     Index("point_by_state", "channel_id", "state", "number"),
     Index("point_by_run", "channel_id", "run_id"),
 )
 """Points of channels. `readable` is the time since which a filled one can be read: it grows from point to point.
 
-A point is `withheld` from readers if it violates a bound on inconsistency that was set after it was filled.
+A point is `withheld` from readers if it violates a bound on inconsistency that was set after it was filled. `extended`
+is the version that it reflects as well since the run `extended_by`, which read more, and changed nothing.
 """
 
 bound = Table(

@@ -40,7 +40,15 @@ from kilonova.engine.run_monitor import check_running
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunResults, execute_run
 from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskPlan, plan_run, skip_firings
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
-from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SchemaMismatch, SparkUnavailable, is_transient
+from kilonova.errors import (
+    BlockDamaged,
+    BoundViolated,
+    KilonovaError,
+    NotFound,
+    SchemaMismatch,
+    SparkUnavailable,
+    is_transient,
+)
 from kilonova.model.block import Base, Block, Delta
 from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.event import EventKind
@@ -49,7 +57,7 @@ from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import RefreshMethod, RunInput, RunOutput
 from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Mode, Task
-from kilonova.schedule.due import TaskState, due_reason, read_ends
+from kilonova.schedule.due import TaskState, due_reason, read_ends, withheld_input
 from kilonova.schedule.planning import (
     PortInput,
     VariantChoice,
@@ -312,6 +320,12 @@ class _Execution:
         """Execute a task as chosen, and record what it has read and written."""
         began = time.monotonic()
         check_rewritable(choice, self._channels)
+        if (withheld := withheld_input(choice.state, self._channels)) is not None:
+            raise BoundViolated(
+                "the points of its input that it has not read yet violate the bound on the inconsistency of that channel",
+                channel=withheld,
+                hint=f"Run what writes the channel, or change the bound: kilonova bound inconsistency {withheld} LIMIT",
+            )
         inputs = port_inputs(choice, self._channels)
         unknown = [each.port.channel for each in inputs if each.reading.schema is None]
         if unknown:
@@ -352,6 +366,8 @@ class _Execution:
             )
             if block is None:
                 self._cancelled(channel, task.name)
+                after = before.committed.beside(version) if before.channel.several_writers else version
+                self._channels[channel] = self._channels[channel].with_extension(point, after)
             else:
                 after = before.committed.beside(version) if before.channel.several_writers else version
                 self._channels[channel] = before.with_block(block, after, self._run.run)

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Generic, NoReturn, TypeVar
 
 from kilonova.catalog import channel_store, runs
+from kilonova.catalog.bound_enforcement import require_kept
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.engine.interfaces import BlockStore, Counting, no_tracking
@@ -284,6 +285,7 @@ class ActiveRun(Generic[Plan]):
             )
             if isinstance(outcome, LeaseExpired):
                 raise self._lease_lost()
+            require_kept(tx, self.run, results.outputs)
             for participant in self._participants:
                 participant.on_commit(tx, self.run)
             self.leaves_blocks = bool(channel_store.marked_for_deletion(tx))

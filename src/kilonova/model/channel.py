@@ -133,6 +133,8 @@ class Point:
         time: time at which it was filled or cancelled; None while reserved.
         run: the run that reserved it.
         withheld: whether readers are not given it, because it violates a bound on inconsistency.
+        extended: the version that it reflects as well, because runs have read more since, and changed nothing; None if
+            there were none.
     """
 
     number: int
@@ -141,6 +143,12 @@ class Point:
     time: datetime | None
     run: int
     withheld: bool = False
+    extended: Version | None = None
+
+    @property
+    def reflected(self) -> Version:
+        """The newest version that it reflects."""
+        return self.version if self.extended is None else self.extended
 
 
 def _number(point: Point) -> int:
@@ -225,9 +233,9 @@ class ChannelState:
 
     @property
     def committed(self) -> Version:
-        """The version of the newest filled point, readable or not: all that has been written."""
+        """The version that the newest filled point reflects, readable or not: all that has been written."""
         filled = (point for point in reversed(self.points) if point.state is PointState.FILLED)
-        return next((point.version for point in filled), Version())
+        return next((point.reflected for point in filled), Version())
 
     @property
     def size(self) -> int:
@@ -253,6 +261,14 @@ class ChannelState:
         """Return the version that a point reflects; the empty version for point 0."""
         settled = self.settled(number)
         return self.points[bisect_left(self.points, settled, key=_number)].version if settled else Version()
+
+    def reflected(self, number: int) -> Version:
+        """Return the newest version that a point reflects: runs may have read more since, and changed nothing.
+
+        What is computed from the point has its `version`, so that all of it agrees.
+        """
+        settled = self.settled(number)
+        return self.points[bisect_left(self.points, settled, key=_number)].reflected if settled else Version()
 
     def validity(self, number: int) -> Validity:
         """Return the interval in which a point was the newest readable one (asynchronous scheduling, 2.1).
@@ -329,6 +345,15 @@ class ChannelState:
         below = tuple(other for other in self.blocks if other.end < number)
         channel = replace(self.channel, schema=block.schema) if self.channel.adopts else self.channel
         return replace(self, channel=channel, points=(*self._before(number), own), blocks=(*below, block))
+
+    def with_extension(self, number: int, version: Version) -> ChannelState:
+        """Return this channel as a later task of the same run sees it: what was read for a point changed nothing."""
+        before = [place for place, p in enumerate(self.points) if p.state is PointState.FILLED and p.number < number]
+        if not before:
+            return self
+        points = list(self.points)
+        points[before[-1]] = replace(points[before[-1]], extended=version)
+        return replace(self, points=tuple(points))
 
     def with_cancelled(self, number: int, run: int) -> ChannelState:
         """Return this channel as a later task of the same run sees it: the run's own point cancelled."""

@@ -287,6 +287,24 @@ class Version:
             over -= {path for path, entry in each.entries if any(one.first != END for one in entry)}
         return Version(tuple((path, entry) for path, entry in self.entries if path not in over)) if over else self
 
+    def relabelled(self, old: Version, new: Version) -> Version:
+        """Return this version where a relation that it was computed from reflects another version as well.
+
+        Args:
+            old: the version of that relation from which this one was computed; paths that do not have it are as before.
+            new: the other version of the same relation.
+
+        >>> computed = Version.source("a", 3).through("t", 0)
+        >>> print(computed.relabelled(computed, Version.source("a", 5).through("t", 0)))
+        a›t 5[0]
+        """
+        mine, before, after = dict(self.entries), dict(old.entries), dict(new.entries)
+        for path, entry in after.items():
+            rest = _minus(mine.get(path, ()), before.get(path, ()))
+            if rest != mine.get(path, ()):
+                mine[path] = _entry((r.logic, r.first, r.last) for r in (*rest, *entry))
+        return Version.of(mine)
+
     def validity(self, of: Callable[[str, int], Validity]) -> Validity:
         """Return [T⁺, T⁻): the intersection of the validities of all snapshots that this version reflects.
 

@@ -6,7 +6,7 @@ view instead of them, so that it stays the same however a view is maintained. Se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from kilonova.errors import DeclarationError
 from kilonova.model.version import Path
@@ -19,7 +19,11 @@ _LISTED = 8
 """Number of paths that an error lists, at most."""
 
 
-def path_of(text: str | Iterable[str]) -> Path:
+Names = str | tuple[str, ...] | list[str]
+"""Names in a path: as text, or one by one."""
+
+
+def path_of(text: Names) -> Path:
     """Return the names in a path that is given as text, or as several names.
 
     >>> path_of("orders"), path_of("orders/daily"), path_of("orders › daily"), path_of(["orders", "daily"])

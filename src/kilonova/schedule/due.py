@@ -113,14 +113,20 @@ def triggering_inputs(task: Task) -> tuple[str, ...]:
 def read_ends(
     state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Return the point up to which a task reads each channel: the given one, or the newest readable one.
+    """Return the point up to which a task reads each channel: the given one, or the newest one that readers are given.
+
+    That is not before its cursor: where the points that it has read are withheld by now, it waits: see `withheld_input`.
 
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
     """
     given = ends or {}
     ports = (port.channel for variant in state.task.variants for port in variant.ports)
-    found = {name: channels[name].latest_readable for name in ports}
+    own = state.task.writes
+    found = {
+        name: channels[name].latest_readable if name in own else max(channels[name].latest_kept, state.cursor(name))
+        for name in dict.fromkeys(ports)
+    }
     for name in found.keys() & given.keys():
         end, first, last = given[name], state.cursor(name), found[name]
         if not first <= end <= last:
@@ -135,10 +141,16 @@ def read_ends(
     return found
 
 
+def withheld_input(state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
+    """Return a channel of which all points from the task's cursor on are withheld, so that it cannot run; else None."""
+    others = (name for name in state.task.reads if name not in state.task.writes)
+    return next((name for name in others if channels[name].latest_kept < state.cursor(name)), None)
+
+
 def due_reason(
     state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
 ) -> str | None:
-    """Return why a task is due; None if it is not, or if its schedule delays it.
+    """Return why a task is due; None if it is not, if its schedule delays it, or if what it has read is withheld.
 
     What a detached view materializes is not needed, and so not due, until the view itself is.
 
@@ -150,7 +162,9 @@ def due_reason(
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
     """
-    return None if state.waits_until is not None else new_input(state, channels, ends)
+    if state.waits_until is not None or withheld_input(state, channels) is not None:
+        return None
+    return new_input(state, channels, ends)
 
 
 def new_input(

@@ -157,6 +157,11 @@ def _held(name: str, roots: GCRoots) -> dict[int, str]:
             hold((block.number for block in state.snapshot(first).blocks), reason)
     hold(_unsubsumed(blocks), "no later base or longer delta contains its rows")
     hold((b.number for b in state.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
+    if state.is_withheld(newest):
+        kept = state.latest_kept
+        reason = f"readers are given point {kept}, because newer ones violate a bound"
+        hold((b.number for b in state.snapshot(kept).blocks), reason)
+        hold((b.number for b in blocks if b.end > kept), reason)
     if state.latest > newest:
         hold((block.number for block in blocks if block.end > newest), "not readable yet")
 

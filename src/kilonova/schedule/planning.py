@@ -495,7 +495,7 @@ def output_version(
     """
     task, logic = choice.state.task, choice.state.logic
     own = channels[output]
-    before = own.committed.by(task.name) if own.channel.several_writers else own.version(own.latest_readable)
+    before = own.committed.by(task.name) if own.channel.several_writers else own.reflected(own.latest_readable)
     migrated = choice.method is RefreshMethod.MIGRATION
     renewed = migrated or is_rewritten(choice, own.channel)
     version = Version() if renewed else before

@@ -30,7 +30,12 @@ class BoundChange:
     @property
     def path(self) -> Path:
         """The path of a bound on staleness; empty for one on inconsistency."""
-        return self.bound.path if isinstance(self.bound, StalenessBound) else ()
+        return path_of_bound(self.bound)
+
+
+def path_of_bound(bound: Bound) -> Path:
+    """Return the path of a bound on staleness; an empty one for a bound on inconsistency."""
+    return bound.path if isinstance(bound, StalenessBound) else ()
 
 
 def complete_bound(bound: Bound, whole: WorkflowDefinition) -> Bound:
@@ -77,7 +82,7 @@ def plan_bounds(
             problem = f"the channel belongs to the workflow {owner}, which declares its bounds"
             raise DeclarationError(problem, channel=each.channel, hint="Declare the bound there")
         bound = complete_bound(each, whole)
-        key = bound.channel, bound.path if isinstance(bound, StalenessBound) else ()
+        key = bound.channel, path_of_bound(bound)
         if key in declared:
             problem = f"the bound is declared twice: {describe_bound(bound)}"
             raise DeclarationError(problem, channel=bound.channel, hint="Remove one of them")

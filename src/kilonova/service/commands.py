@@ -5,9 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Collection, Iterable
+from datetime import timedelta
 
-from kilonova.catalog import bindings, channel_store, files, firings, runs, subscriptions, tokens
+from kilonova.catalog import bindings, bounds, channel_store, files, firings, runs, subscriptions, tokens
+from kilonova.catalog.bounds import bound_of
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.declare.limits import Limit, limit_of
 from kilonova.errors import DeclarationError, InvalidState, NotFound, closest_name
 from kilonova.model.compaction_policy import Policy
 from kilonova.model.event import EventKind
@@ -15,7 +19,10 @@ from kilonova.model.firing import Firing
 from kilonova.model.role import Role
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.model.subscription import Webhook
+from kilonova.model.version import Path
 from kilonova.model.watched_file import FileState, WatchedFile
+from kilonova.model.workflow_path import Names, path_of, resolve_path
+from kilonova.service.bound_plan import complete_bound, path_of_bound
 from kilonova.service.settings import Settings
 
 
@@ -83,6 +90,57 @@ class ProjectOperator:
         """
         with self._catalog.writing() as tx:
             channel_store.set_policy(tx, channel, policy)
+
+    def set_bound(self, channel: str, limit: Limit, path: Names | None = None, who: str | None = None) -> None:
+        """Set the limit of a bound at run time; it stays until the workflow declares another one.
+
+        Args:
+            channel: the channel.
+            limit: the limit, such as `"1 day"`, or 0.
+            path: of a bound on staleness, the source channel, and tasks or channels on the way if several paths lead
+                from it; None for a bound on inconsistency.
+            who: the user to record; None for the user of this process.
+
+        Raises:
+            DeclarationError: the limit is negative, there is no such path, or rows are ingested into the channel.
+            NotFound: there is no such channel.
+        """
+        with self._catalog.writing() as tx:
+            channel_store.channel_id(tx, channel)
+            bound = bound_of(channel, () if path is None else path_of(path), limit_of(limit))
+            found = complete_bound(bound, load_planner_input(tx).workflow)
+            bounds.set_limit(tx, channel, path_of_bound(found), found.limit, who or getpass.getuser())
+
+    def remove_bound(self, channel: str, path: Names | None = None, who: str | None = None) -> None:
+        """Remove a bound at run time; a declared one stays removed until the workflow declares another limit.
+
+        Args:
+            channel: the channel.
+            path: see `set_bound`.
+            who: the user to record; None for the user of this process.
+
+        Raises:
+            NotFound: there is no such channel or bound.
+            DeclarationError: there is no such path.
+        """
+        with self._catalog.writing() as tx:
+            bounds.set_limit(tx, channel, _bounded_path(tx, channel, path), None, who or getpass.getuser())
+
+    def reset_bound(self, channel: str, path: Names | None = None, who: str | None = None) -> timedelta:
+        """Set the limit of a bound back to the one that the workflow declares, and return that.
+
+        Args:
+            channel: the channel.
+            path: see `set_bound`.
+            who: the user to record; None for the user of this process.
+
+        Raises:
+            NotFound: there is no such channel or bound.
+            DeclarationError: there is no such path.
+            InvalidState: the workflow declares no such bound.
+        """
+        with self._catalog.writing() as tx:
+            return bounds.reset_limit(tx, channel, _bounded_path(tx, channel, path), who or getpass.getuser())
 
     def retry_files(self, channel: str, path: str | None = None) -> int:
         """Retry quarantined files.
@@ -216,6 +274,15 @@ def _kind(name: str) -> EventKind:
     if name not in names:
         raise NotFound(f"there is no event kind {name}", hint=closest_name(name, names))
     return EventKind(name)
+
+
+def _bounded_path(tx: Transaction, channel: str, path: Names | None) -> Path:
+    """Return the complete path of a registered bound on staleness; an empty one for a bound on inconsistency."""
+    channel_store.channel_id(tx, channel)
+    given = () if path is None else path_of(path)
+    if not given or any(each.path == given for each in bounds.bounds(tx, [channel])):
+        return given
+    return resolve_path(channel, given, load_planner_input(tx).workflow)
 
 
 def _check_retryable(tx: Transaction, run: Run, names: Collection[str]) -> None:

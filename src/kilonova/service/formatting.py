@@ -39,6 +39,31 @@ def size(count: float | None) -> str:
     return f"{count:.1f} TB"
 
 
+def seconds(count: float | None) -> str:
+    """Format a duration in seconds.
+
+    >>> seconds(0), seconds(0.034), seconds(3.21), seconds(75), seconds(3 * 3600 + 60)
+    ('0 s', '34 ms', '3.2 s', '1 min 15 s', '3 h 1 min')
+    """
+    if count is None:
+        return "–"
+    if not count:
+        return "0 s"
+    if count < 0.0995:
+        return f"{count * 1000:.0f} ms"
+    if count < 59.95:
+        return f"{count:.1f} s"
+    whole = round(count)
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
 def row_count(rows: RowCount) -> str:
     """Format a number of rows, or its upper bound if the number is not known.
 

@@ -77,9 +77,11 @@ class Project:
         self.compact, self.fsck = self.maintenance.compact, self.maintenance.fsck
         self.collect_garbage = self.maintenance.collect_garbage
         self.status, self.due, self.explain = self.reader.status, self.reader.due, self.reader.explain
-        self.versions = self.reader.versions
+        self.versions, self.bounds = self.reader.versions, self.reader.bounds
         self.runs, self.run_detail, self.events = self.reader.runs, self.reader.run_detail, self.reader.events
         self.fire, self.pause, self.resume = self.operator.fire, self.operator.pause, self.operator.resume
+        self.set_bound, self.remove_bound = self.operator.set_bound, self.operator.remove_bound
+        self.reset_bound = self.operator.reset_bound
         self.cancel, self.retry_run = self.operator.cancel, self.operator.retry_run
 
     def __enter__(self) -> Self:

@@ -21,12 +21,14 @@ from kilonova.catalog import (
     workflow_files,
 )
 from kilonova.catalog import runs as records
+from kilonova.catalog.bounds import bounds as all_bounds
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.deferred import deferred_workflows
 from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.catalog.read_models import (
     binding_status,
+    bound_status,
     metrics,
     overview,
     point_history,
@@ -94,6 +96,8 @@ class ProjectReader:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
 
+    bounds = _query(bound_status.bound_statuses)
+    registered_bounds = _query(all_bounds)
     events_before = _query(events.before)
     firing = _query(firings.firing)
     firings = _query(firings.firings)

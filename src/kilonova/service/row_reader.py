@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kilonova.catalog import channel_store, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
-from kilonova.errors import BlockDamaged, NotFound, StorageFailed
+from kilonova.errors import BlockDamaged, BoundViolated, NotFound, StorageFailed
 from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RunState
@@ -117,7 +117,7 @@ class RowReader:
 
         with self._catalog.reading() as tx:
             state = channel_store.channel_state(tx, channel)
-        end = state.latest_readable if at is None else at
+        end = state.latest_kept if at is None else at
         first = self._page_order(channel, since)
         with self.pinned_plan(channel, end, since) as reading, attribute_read_errors(channel):
             write_page(self._resources.warehouse.open(reading), file, first, offset, limit)
@@ -141,7 +141,7 @@ class RowReader:
             reading = _read_plan(tx, channel, at, since)
         if self._resources.settings.sizes.local_check_max == 0 or not is_small_reading(reading):
             return None
-        end = state.latest_readable if at is None else at
+        end = state.latest_kept if at is None else at
         pages, first = self._page_reader(), self._page_order(channel, since)
         try:
             rows = pages.page(reading, first, offset, limit)
@@ -249,15 +249,33 @@ def _refuse_retracted(tx: Transaction, state: ChannelState, point: int) -> None:
         )
 
 
+def _require_kept(state: ChannelState, point: int) -> None:
+    """Require that a point is not withheld from readers; point 0 is not given in the place of such a point.
+
+    Raises:
+        BoundViolated: it is withheld, or all points are.
+    """
+    if state.is_withheld(point) or (point == 0 and state.latest_kept == 0 and state.latest_distinct):
+        kept = f"Read point {state.latest_kept}, or change" if state.latest_kept else "Change"
+        raise BoundViolated(
+            "the point violates the bound on the inconsistency of its channel, so that it cannot be read",
+            channel=state.channel.name,
+            point=state.latest_distinct if point == 0 else point,
+            hint=f"{kept} the bound: kilonova bound inconsistency {state.channel.name} LIMIT",
+        )
+
+
 def _read_plan(tx: Transaction, channel: str, at: int | None, since: int | None) -> ReadPlan:
     state = channel_store.channel_state(tx, channel)
-    end = state.latest_readable if at is None else channel_store.listed_point(tx, state, at)
+    end = state.latest_kept if at is None else channel_store.listed_point(tx, state, at)
+    _require_kept(state, end)
     if state.first_retained <= end < state.latest_distinct:
         _refuse_retracted(tx, state, end)
     if since is None:
         reading: ReadPlan = state.snapshot(end)
     else:
         begin = channel_store.listed_point(tx, state, since)
+        _require_kept(state, begin)
         if begin > end:
             hint = "Give an earlier point to --since"
             raise NotFound(f"the point is after point {end}", channel=channel, point=since, hint=hint)

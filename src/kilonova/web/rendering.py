@@ -18,7 +18,7 @@ from kilonova.model.encoding import describe_encoding
 from kilonova.model.event import EventKind
 from kilonova.model.role import Role
 from kilonova.model.schedule import duration
-from kilonova.service.formatting import holding, row_count, size
+from kilonova.service.formatting import holding, row_count, seconds, size
 from kilonova.web import formatting
 from kilonova.web.graph.drawing import shorten
 from kilonova.web.highlighting import changed_lines, diff_lines, highlight_code
@@ -70,7 +70,7 @@ def _templates() -> jinja2.Environment:
         "number": formatting.number,
         "size": size,
         "row_count": row_count,
-        "seconds": formatting.seconds,
+        "seconds": seconds,
         "duration": duration,
         "exact": formatting.exact,
         "shortened": shorten,

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Response
 from kilonova.api.routes.context import Before, Number
 from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.errors import KilonovaError, NotFound
+from kilonova.service.formatting import seconds
 from kilonova.service.logic_history import LogicDifference, LogicVersion
 from kilonova.web.charts import Scale, Tick, steps
-from kilonova.web.formatting import seconds
 from kilonova.web.graph.picture import graph_picture
 from kilonova.web.overview_cache import neighbourhood, task_status
 from kilonova.web.page import CurrentPage, Page

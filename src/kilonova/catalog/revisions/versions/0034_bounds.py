@@ -25,7 +25,7 @@ _READABLE = """
 
 
 def upgrade() -> None:
-    """Add the table of bounds, and two columns of points."""
+    """Add the table of bounds, and columns of points for them."""
     op.create_table(
         "bound",
         sa.Column("id", number, autoincrement=True, nullable=False),
@@ -43,5 +43,7 @@ def upgrade() -> None:
     )
     op.add_column("point", sa.Column("readable", tables.UtcTime(timezone=True), nullable=True))
     op.add_column("point", sa.Column("withheld", sa.Boolean(), nullable=True))
+    op.add_column("point", sa.Column("extended", sa.JSON(none_as_null=True), nullable=True))
+    op.add_column("point", sa.Column("extended_by", number, nullable=True))
     op.create_index(op.f("ix_point_readable"), "point", ["readable"], unique=False)
     op.execute(_READABLE)

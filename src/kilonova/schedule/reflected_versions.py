@@ -1,0 +1,54 @@
+"""Newest version that a point reflects, although the data that it was computed from went on without changing it.
+
+A point has the version from which it was computed. Often it reflects newer source points as well: where a run reads new
+input and changes nothing (a filter that no new row passes), the point keeps its place, and where nothing changes in a
+channel, the tasks that read it do not even run. So each version of an input is replaced by the newest version that the
+same relation reflects, recursively:
+
+    reflected(C, n) = V[ version(I, k) → reflected(I, k) ]     for each input I of the task that writes C, read up to k
+
+with V the version of n, or that of the last run that changed nothing. The source points that the point reflects are
+therefore valid from the beginning of those in `version` until the end of those in `reflected`.
+"""
+
+from __future__ import annotations
+
+from kilonova.model.channel import ChannelState
+from kilonova.model.version import Version
+from kilonova.schedule.due import PlannerInput, TaskState
+
+
+def reflected_version(known: PlannerInput, channel: str, point: int) -> Version:
+    """Return the newest version that a point reflects.
+
+    Args:
+        known: the tasks on the paths to the channel, and their channels; other tasks are taken to have read nothing.
+        channel: the channel.
+        point: the point.
+    """
+    state = known.channels.get(channel)
+    if state is None:
+        return Version()
+    version = state.reflected(point)
+    if not state.is_equivalent(point, state.latest_readable):
+        return version
+    for writer in known.workflow.writers(channel):
+        started = [each for each in known.versions.get(writer.name, ()) if each.started]
+        if started:
+            version = _with_inputs(known, started[0], state, version)
+    return version
+
+
+def _with_inputs(known: PlannerInput, writer: TaskState, output: ChannelState, version: Version) -> Version:
+    """Return the version of the newest point of a channel with the newest versions of what its writer has read."""
+    name, logic = writer.task.name, writer.logic
+    for read in dict.fromkeys(writer.task.sources if writer.detached else writer.task.reads):
+        if read in writer.task.writes or read not in known.channels:
+            continue
+        channel, cursor = known.channels[read], writer.cursor(read)
+        newest = reflected_version(known, read, cursor).through(name, logic)
+        if output.latest_distinct == 0:  # nothing that the task has read so far gives a row
+            version = version.joined(newest)
+        else:
+            version = version.relabelled(channel.version(cursor).through(name, logic), newest)
+    return version
