@@ -14,6 +14,7 @@ from kilonova.api.api_docs import api_description
 from kilonova.api.error_responses import ERRORS, install_error_handlers
 from kilonova.api.routes import (
     bindings,
+    bounds,
     channel_history,
     channels,
     events,
@@ -43,6 +44,7 @@ for _routes in (
     tasks,
     workflows,
     bindings,
+    bounds,
     runs,
     operations,
     events,

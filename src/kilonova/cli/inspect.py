@@ -11,14 +11,17 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from kilonova.cli import render
+from kilonova.cli.bounds import as_record, show_bounds
 from kilonova.cli.options import ChannelName, JsonFlag, common, project, reader
 from kilonova.errors import SettingsError
 from kilonova.model.block import Base
 from kilonova.model.encoding import describe_encoding, name_of
 from kilonova.model.row_count import RowCount
 from kilonova.model.run import Run, RunState
+from kilonova.service.channel_versions import PointVersion
 from kilonova.service.formatting import plain, row_count, size
 from kilonova.service.reports import RunSummary, Status
 
@@ -111,6 +114,7 @@ def show(
             return
         most = limit + 1 if format is Format.TABLE and limit else None
         columns, rows = opened.rows(channel, at=at, since=since, limit=most)
+        bounds = opened.bounds([channel]) if format is Format.TABLE else ()
     match format:
         case Format.CSV:
             render.as_csv(columns, rows)
@@ -122,6 +126,9 @@ def show(
             render.out.print(
                 f"the first {limit} rows; --limit 0 shows all" if cut else f"{len(rows)} rows", style="dim"
             )
+            if bounds:
+                render.out.print()
+                show_bounds(bounds, title="Bounds")
 
 
 def _show_versions(channel: str, limit: int, json: bool) -> None:
@@ -131,14 +138,24 @@ def _show_versions(channel: str, limit: int, json: bool) -> None:
         render.as_json(found)
         return
     names = [each.name for each in found.ancestors]
+    derived = any(not each.is_source for each in found.ancestors)
     rows = [
         (
             *(each.point, render.moment(each.time), *each.components, ", ".join(each.blocks)),
             "retracted" if each.retracted else "✓" if each.frontier else "",
+            *((render.moment(each.start), render.moment(each.end) or "now", _consistency(each)) if derived else ()),
         )
         for each in found.points
     ]
-    render.table("", ("point", "time", *names, "blocks", "frontier"), rows)
+    times = ("T⁺", "T⁻", "consistent") if derived else ()
+    render.table("", ("point", "time", *names, "blocks", "frontier", *times), rows)
+
+
+def _consistency(each: PointVersion) -> Text:
+    """Return whether a point is consistent, and whether readers are not given it, as text."""
+    if each.withheld:
+        return Text("withheld", "bold red")
+    return Text("✓", "green") if each.consistent else Text("no", "yellow")
 
 
 @commands.command()
@@ -186,6 +203,9 @@ def status(json: JsonFlag = False) -> None:
         right=("logic",),
     )
     render.out.print()
+    if found.bounds:
+        show_bounds(found.bounds, title="Bounds")
+        render.out.print()
     if found.deferred:
         rows = (
             (
@@ -230,6 +250,7 @@ def _status_json(found: Status) -> dict[str, object]:
             for name, item in found.tasks.items()
         ],
         "lags": found.lags,
+        "bounds": [as_record(each) for each in found.bounds],
         "runs": [each.run for each in found.runs],
         "deferred": [{"workflow": each.workflow, "until": each.until, "tasks": each.tasks} for each in found.deferred],
     }

@@ -322,7 +322,7 @@ class _Execution:
         check_rewritable(choice, self._channels)
         if (withheld := withheld_input(choice.state, self._channels)) is not None:
             raise BoundViolated(
-                "the points of its input that it has not read yet violate the bound on the inconsistency of that channel",
+                "the points of its input that it has not read violate the bound on the inconsistency of the channel",
                 channel=withheld,
                 hint=f"Run what writes the channel, or change the bound: kilonova bound inconsistency {withheld} LIMIT",
             )

@@ -115,7 +115,7 @@ def read_ends(
 ) -> dict[str, int]:
     """Return the point up to which a task reads each channel: the given one, or the newest one that readers are given.
 
-    That is not before its cursor: where the points that it has read are withheld by now, it waits: see `withheld_input`.
+    That is not before its cursor: where the points that it has read are withheld, it waits: see `withheld_input`.
 
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.

@@ -3,9 +3,9 @@
 Any number of servers can share one catalog. All of their state is in it, apart from the set of triggers to evaluate
 after events: evaluating one too many does no harm, and at the start all are evaluated.
 
-Each step sends a heartbeat, handles the workers' messages, reads new events, and in one transaction fires the triggers
-that they affect and claims what the scheduler decides to start. A step that fails because the database is unavailable
-is retried.
+Each step sends a heartbeat, handles the workers' messages, reads new events, records which bounds are violated by now,
+and in one transaction fires the triggers that events affect and claims what the scheduler decides to start. A step that
+fails because the database is unavailable is retried.
 
 At most `serve.workers` runs are executed at once. Short operations (`_SHORT`) do not count as runs, and do not wait for
 them either: if no worker becomes free for a while, an extra one is started.
@@ -37,6 +37,7 @@ from kilonova.model.event import Event, EventKind
 from kilonova.model.run import RunFailure
 from kilonova.schedule.compaction import channels_to_merge, select_for_compaction
 from kilonova.schedule.scheduler import Scheduler, TriggerScheduler
+from kilonova.scheduler.bound_monitor import BoundMonitor
 from kilonova.scheduler.directory_watcher import DirectoryWatcher
 from kilonova.scheduler.messages import (
     BatchEnded,
@@ -120,6 +121,7 @@ class Server:
         self._watch = ChangeNotifier(self._catalog)
         self._first = _new_name()
         self._deliverer = Notifier(self._project, self._lease, self._first)
+        self._bounds = BoundMonitor(self._catalog)
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
         self._operations: deque[_Queued] = deque()
@@ -250,6 +252,7 @@ class Server:
             applying = self._apply_deferred(pending.next_apply, tx.now)
             wake = None if applying else pending.next_apply
             self._wakes = pending.next_check, scan, wake
+        self._bounds.check()
         self._lookout.look(directories)
         if self._look_at or (room and unended):
             with self._catalog.writing() as tx:
@@ -332,6 +335,7 @@ class Server:
 
     def _tell(self, event: Event) -> None:
         self._log(describe_event(event), event)
+        self._bounds.note(event)
         self._event = event.number
         if event.kind is EventKind.CANCELLED and event.run is not None:
             self._cancelled[event.run] = time.monotonic()
@@ -481,7 +485,7 @@ class Server:
         """Return the seconds for which there is nothing to do without new events."""
         waiting = self._operations or self._pages  # for which an extra worker may be started
         longest = min(self._settings.lease / 3, _STALL) if waiting else self._settings.lease / 3
-        wakes = [wake for wake in self._wakes if wake is not None]
+        wakes = [wake for wake in (*self._wakes, self._bounds.next_check) if wake is not None]
         return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
 
     def _leave(self) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from kilonova.catalog import channel_store, registry
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.read_models.point_history import point_records
-from kilonova.model.channel import PointState
+from kilonova.catalog.read_models.point_history import PointRecord, point_records
+from kilonova.catalog.temporal_provenance import TemporalProvenance, temporal_provenances
+from kilonova.catalog.validity import validities
+from kilonova.model.channel import ChannelState, PointState
 from kilonova.model.run import RunKind
 from kilonova.model.version import frontier
 from kilonova.model.version_vector import Ancestor, ancestors, component
@@ -25,6 +28,10 @@ class PointVersion:
         blocks: the blocks that lead to it, without compactions: B for a base, Δ for a delta.
         frontier: whether no point of the channel has a version that this one precedes.
         retracted: the logic version that it reflects although it was retracted, as text; None if there is none.
+        start: T⁺, when the newest source point arrived that it reflects; None if it reflects only empty relations.
+        end: T⁻, when the first of the source points that it reflects was replaced; None if none was.
+        consistent: whether T⁺ < T⁻ (asynchronous scheduling, 2.1).
+        withheld: whether readers are not given it, because it violates a bound on inconsistency.
     """
 
     point: int
@@ -32,7 +39,11 @@ class PointVersion:
     components: tuple[str, ...]
     blocks: tuple[str, ...]
     frontier: bool
-    retracted: str | None = None
+    retracted: str | None
+    start: datetime | None
+    end: datetime | None
+    consistent: bool
+    withheld: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +72,15 @@ def channel_versions(tx: Transaction, channel: str, before: int | None, limit: i
         NotFound: there is no such channel.
     """
     records = point_records(tx, channel, before, limit, filled=True)
-    points = channel_store.channel_state(tx, channel).points
-    maximal = frontier(each.version for each in reversed(points) if each.state is PointState.FILLED)
+    state = channel_store.channel_state(tx, channel)
+    maximal = frontier(each.version for each in reversed(state.points) if each.state is PointState.FILLED)
+    provenances = _provenances(tx, state, records)
     faulty = registry.retracted(tx)
     columns = ancestors(record.version for record in records)
     found = []
     for record in records:
         assert record.time is not None
+        provenance = provenances[record.number]
         blocks = (block for block in record.blocks if block.kind is not None and block.made is not RunKind.COMPACTION)
         found.append(
             PointVersion(
@@ -77,6 +90,20 @@ def channel_versions(tx: Transaction, channel: str, before: int | None, limit: i
                 blocks=tuple(str(block.kind) for block in blocks),
                 frontier=record.version in maximal,
                 retracted=record.version.reflects_any(faulty),
+                start=provenance.start,
+                end=provenance.end,
+                consistent=provenance.consistent,
+                withheld=record.withheld,
             )
         )
     return ChannelVersions(ancestors=columns, points=tuple(found))
+
+
+def _provenances(tx: Transaction, state: ChannelState, records: Sequence[PointRecord]) -> dict[int, TemporalProvenance]:
+    """Return the temporal provenance of points, by number: of the newest, as far as its inputs have not changed."""
+    of = validities(tx, {pair for each in records for v in (each.version, each.reflected) for pair in v.extremes})
+    found = {each.number: TemporalProvenance(version=each.version, reflected=each.reflected, of=of) for each in records}
+    name, newest = state.channel.name, state.latest_distinct
+    if newest in found:
+        found[newest] = temporal_provenances(tx, {name: state}, [(name, newest)])[name, newest]
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -96,7 +96,6 @@ class ProjectReader:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
 
-    bounds = _query(bound_status.bound_statuses)
     registered_bounds = _query(all_bounds)
     events_before = _query(events.before)
     firing = _query(firings.firing)
@@ -165,6 +164,7 @@ class ProjectReader:
             known = load_planner_input(tx)
             tasks, deferred = registry.tasks(tx), deferred_workflows(tx)
             runs = _summaries(tx, run_queries.runs(tx, limit))
+            bounds = bound_status.bound_statuses(tx)
         return Status(
             channels=known.channels,
             tasks=tasks,
@@ -173,6 +173,7 @@ class ProjectReader:
             runs=tuple(runs),
             waits={name: state.waits_until for name, state in known.newest.items() if state.waits_until is not None},
             deferred=deferred,
+            bounds=bounds,
         )
 
     def channel(self, name: str) -> ChannelStatus:
@@ -233,6 +234,15 @@ class ProjectReader:
         """
         with self.catalog.reading() as tx:
             return channel_versions(tx, channel, before, limit)
+
+    def bounds(self, channels: Collection[str] | None = None) -> tuple[bound_status.BoundStatus, ...]:
+        """Return the status of the bounds that apply, by channel and path, with the slack that is left.
+
+        Args:
+            channels: the channels; None for all.
+        """
+        with self.catalog.reading() as tx:
+            return bound_status.bound_statuses(tx, channels)
 
     def readers(self, channel: str) -> tuple[Lag, ...]:
         """Return the lags of the live logic versions that read a channel and do not write it, by task.

@@ -11,6 +11,7 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.deferred import DeferredWorkflow
 from kilonova.catalog.files import DirectoryState
+from kilonova.catalog.read_models.bound_status import BoundStatus
 from kilonova.catalog.read_models.point_history import PointRecord
 from kilonova.catalog.read_models.run_inputs import PortRead
 from kilonova.engine.run_log import format_entry
@@ -236,6 +237,7 @@ class Status:
         runs: the last runs, newest first.
         waits: the tasks that are delayed by their schedules, and until when.
         deferred: the workflows whose changes take effect later.
+        bounds: the status of the bounds.
     """
 
     channels: Mapping[str, ChannelState]
@@ -245,6 +247,7 @@ class Status:
     runs: tuple[RunSummary, ...]
     waits: Mapping[str, datetime]
     deferred: tuple[DeferredWorkflow, ...] = ()
+    bounds: tuple[BoundStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from sqlalchemy import Column, func, select
 
 from kilonova.catalog import tables
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.read_models.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.read_models.overview import snapshot_sizes
 from kilonova.model.channel import PointState
 
@@ -26,6 +27,7 @@ class CatalogMetrics:
         bytes: the size of the newest readable snapshot by channel.
         stored_bytes: the size of all live blocks by channel.
         points: the newest filled point by channel.
+        bounds: the status of the bounds.
     """
 
     runs: Mapping[str, int]
@@ -36,6 +38,7 @@ class CatalogMetrics:
     bytes: Mapping[str, int]
     stored_bytes: Mapping[str, int]
     points: Mapping[str, int]
+    bounds: tuple[BoundStatus, ...]
 
 
 def catalog_metrics(tx: Transaction) -> CatalogMetrics:
@@ -72,4 +75,5 @@ def catalog_metrics(tx: Transaction) -> CatalogMetrics:
         bytes={name: size for name, (_, size) in sizes.items()},
         stored_bytes={row.name: int(row.bytes) for row in live},
         points={row.name: row.number for row in newest if row.number is not None},
+        bounds=bound_statuses(tx),
     )

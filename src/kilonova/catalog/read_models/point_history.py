@@ -67,6 +67,8 @@ class PointRecord:
         task: the task that wrote it; None for an ingest, and if nothing was written.
         reason: how and why it was produced, as text for users; empty if nothing was written.
         version: its version; empty unless filled.
+        reflected: the newest version that it reflects, as runs have recorded that changed nothing.
+        withheld: whether readers are not given it, because it violates a bound on inconsistency.
         blocks: the blocks that lead to it, in the order in which they were written.
     """
 
@@ -78,6 +80,8 @@ class PointRecord:
     task: str | None
     reason: str
     version: Version
+    reflected: Version
+    withheld: bool
     blocks: tuple[BlockRecord, ...]
 
 
@@ -119,6 +123,8 @@ def _point_record(point: Row[Any], made: Sequence[Row[Any]], writing: Iterable[B
         task=None if own is None else own.task,
         reason="" if own is None else own.reason,
         version=codec.version_from_json(point.version),
+        reflected=codec.version_from_json(point.version if point.extended is None else point.extended),
+        withheld=bool(point.withheld),
         blocks=(*(_block_record(row) for row in made if row.id is not None), *writing),
     )
 
