@@ -11,8 +11,8 @@ import pytest
 
 import kilonova as kn
 from kilonova.errors import CheckFailed, Conflict, DeclarationError, KilonovaError, QueryError
-from kilonova.service.project import Project
 from kilonova.service.plan_action import Action
+from kilonova.service.project import Project
 from kilonova.service.workflow_plan import WorkflowPlan
 
 Row = tuple[Any, ...]

@@ -13,8 +13,8 @@ from pyspark.sql.types import StringType
 
 import kilonova as kn
 from kilonova.errors import SchemaMismatch
-from kilonova.service.project import Project, open_project
 from kilonova.service.plan_action import Action
+from kilonova.service.project import Project, open_project
 from tests.seeds import SEED
 
 PAGES = "url string, text string, q double"

@@ -12,9 +12,9 @@ from kilonova.catalog.database import Catalog
 from kilonova.declare.workflow import Declared
 from kilonova.errors import DeclarationError, NotFound
 from kilonova.service import workflow_plan
+from kilonova.service.plan_action import Action
 from kilonova.service.project import Project
 from kilonova.service.rollback import earlier_definition
-from kilonova.service.plan_action import Action
 from kilonova.service.workflow_plan import WorkflowPlan
 from tests.databases import Clock, empty_database
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from kilonova.catalog.bounds import inconsistency_limits
 from kilonova.catalog.channel_store import channel_states, extend_point
@@ -42,7 +42,7 @@ def require_kept(tx: Transaction, run: int, outputs: Iterable[RunOutput]) -> Non
         if state.violated:
             limit = duration(round(bound.limit.total_seconds()))
             raise BoundViolated(
-                f"the output would be inconsistent by {state.amount}, and its bound is {limit}: "
+                f"the output would be inconsistent by {_rounded(state.amount)}, and its bound is {limit}: "
                 f"{_furthest_apart(provenance)}",
                 channel=each.channel,
                 hint="Run first what brings the older source to the channel, or change the bound: kilonova bound "
@@ -73,4 +73,9 @@ def _furthest_apart(provenance: TemporalProvenance) -> str:
 
 
 def _moment(time: datetime) -> str:
-    return time.isoformat(" ", "milliseconds" if time.microsecond else "seconds")
+    return time.isoformat(" ", "seconds")
+
+
+def _rounded(time: timedelta) -> timedelta:
+    """Return a time without fractions of seconds, unless it is less than a second."""
+    return timedelta(seconds=round(time.total_seconds())) if time >= timedelta(seconds=1) else time

@@ -137,7 +137,7 @@ def _validities(dialect: str) -> Select[Any]:
     """Return a query for the validity of given points, which are passed as one parameter, or as two on PostgreSQL."""
     if dialect == "postgresql":
         ids, numbers = bindparam("ids", type_=ARRAY(BigInteger)), bindparam("numbers", type_=ARRAY(Integer))
-        pairs = func.unnest(ids, numbers).table_valued("channel_id", "number")
+        pairs = func.unnest(ids, numbers).table_valued("channel_id", "number").render_derived()
         given = select(pairs.c.channel_id, pairs.c.number).cte("given")
     else:
         each = func.json_each(bindparam("pairs", type_=JSON())).table_valued("value")
