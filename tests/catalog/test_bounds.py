@@ -212,7 +212,8 @@ def test_a_run_whose_output_would_be_too_inconsistent_publishes_nothing(catalog:
     run_task(catalog, "daily")
     with pytest.raises(BoundViolated, match="inconsistent by 1:00:01") as caught:
         run_task(catalog, "report")
-    assert "orders" in str(caught.value) and "rates›report only point 1" in str(caught.value)
+    assert "reflects point 3 of orders" in str(caught.value)
+    assert "along the path rates›report only point 1" in str(caught.value)
     with catalog.reading() as tx:
         state = channel_store.channel_state(tx, "report")
         assert (state.latest, state.latest_distinct) == (3, 2)

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import kilonova as kn
-from kilonova.catalog import bindings, channel_store, registry
+from kilonova.catalog import bindings, bounds, channel_store, registry
 from kilonova.catalog.database import Catalog
 from kilonova.declare.views import Refresh
 from kilonova.errors import DeclarationError
 from kilonova.model.binding import Binding
 from kilonova.model.task import Task
 from kilonova.service import workflow_plan
+from kilonova.service.bound_plan import path_of_bound
 from kilonova.service.plan_action import Action
 from kilonova.service.workflow_plan import WorkflowPlan
 from tests.databases import Clock, empty_database
@@ -85,6 +86,9 @@ def shop(changed: Mapping[str, Any]) -> kn.Workflow:
     usual = {"name": "selected", "query": "SELECT * FROM {orders2}", "reads": {"orders2": kn.New}}
     shop.sql(**given("sql", **usual, produces=kn.Delta, schema=COLUMNS))
     shop.view(**given("view", name="groups", query=GROUPS))
+    shop.view("matched", "SELECT o.id FROM orders o JOIN orders2 USING (id)")
+    shop.bound_staleness(**given("bound_staleness", channel="matched", path="orders", limit="1 day"))
+    shop.bound_inconsistency(**given("bound_inconsistency", channel="matched", limit="1 week"))
     shop.view("one", "SELECT id FROM orders2")
     shop.view("other", "SELECT n FROM orders2")
     shop.view("early", "SELECT n FROM orders2")
@@ -102,8 +106,12 @@ def shop(changed: Mapping[str, Any]) -> kn.Workflow:
     return shop
 
 
+_DECLARED = (
+    *("channel", "task", "sql", "view", "workflowette", "bind"),
+    *("bound_staleness", "bound_inconsistency"),
+)
 DECLARING: dict[str, Callable[..., Any]] = {
-    **{each: getattr(kn.Workflow, each) for each in ("channel", "task", "sql", "view", "workflowette", "bind")},
+    **{each: getattr(kn.Workflow, each) for each in _DECLARED},
     **{each: getattr(kn, each) for each in ("watched_directory", "increment", "custom")},
     **{each: getattr(kn, each) for each in ("arrival", "every", "cron", "after", "all_of")},
 }
@@ -169,6 +177,14 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "bind.on": (kn.every("1 hour"), "change counted: every 1 hour instead of by hand"),
     "bind.priority": (-1, "change counted: priority -1 instead of 0"),
     "bind.merge_window": ("90 seconds", "change counted: merge window 90 seconds instead of none"),
+    "bound_staleness.channel": ("copied", "add copied: copied is at most 1 day behind orders›copied"),
+    "bound_staleness.path": ("orders2", "add matched: matched is at most 1 day behind orders2›matched"),
+    "bound_staleness.limit": (
+        "2 days",
+        "change matched: matched is at most 2 days behind orders›matched, instead of 1",
+    ),
+    "bound_inconsistency.channel": ("copied", "add copied: copied is at most 1 week inconsistent"),
+    "bound_inconsistency.limit": (0, "change matched: matched is always consistent, instead of 1 week"),
     "arrival.channel": ("orders", "change triggered: orders has new data, and every 1 day"),
     "arrival.rows": (5, "change triggered: orders2 has 5 new rows, and"),
     "arrival.age": ("1 hour", "change triggered: orders2 has new data that is 1 hour old, and"),
@@ -211,6 +227,7 @@ def told(plan: WorkflowPlan) -> list[str]:
         *((item.action, item.channel.name, item.detail) for item in plan.channels),
         *((item.action, item.task.name, item.detail) for item in plan.tasks),
         *((item.action, item.binding.name, item.detail) for item in plan.bindings),
+        *((item.action, item.bound.channel, item.detail) for item in plan.bounds),
     ]
     return [f"{action.value} {name}: {detail}" for action, name, detail in parts if action is not Action.KEEP]
 
@@ -232,6 +249,8 @@ def test_a_change_is_shown_and_takes_effect(catalog: Catalog, parameter: str) ->
         channels = {name: state.channel for name, state in channel_store.channel_states(tx).items()}
         tasks = {name: known.task for name, known in registry.tasks(tx).items()}
         known = {name: each.binding for name, each in bindings.bindings(tx).items()}
+        bound = {(each.channel, each.path[:1], each.limit) for each in bounds.bounds(tx)}
+    assert bound == {(each.channel, path_of_bound(each)[:1], each.limit) for each in wanted.bounds}
     for channel in wanted.channels:
         stored = channels[channel.name]
         assert stored.adopts == (channel.schema is None)

@@ -45,6 +45,7 @@ from kilonova.model.event import Event
 from kilonova.model.run import Run, RunInput
 from kilonova.model.task import Task
 from kilonova.model.watched_file import FileState
+from kilonova.model.workflow_path import declared_form
 from kilonova.schedule.compaction import DeltaStack
 from kilonova.schedule.due import PlannerInput, due_version
 from kilonova.service import logic_history, size_history, snapshot_plan
@@ -243,6 +244,17 @@ class ProjectReader:
         """
         with self.catalog.reading() as tx:
             return bound_status.bound_statuses(tx, channels)
+
+    def paths(self, channel: str) -> tuple[tuple[str, ...], ...]:
+        """Return the paths from source channels along which data have come to a channel, in their declared form.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            state, views = channel_store.channel_state(tx, channel), registry.view_of_tasks(tx)
+        found = {declared_form(path, views) for path, _ in state.reflected(state.latest_readable).entries}
+        return tuple(sorted(path for path in found if len(path) > 1))
 
     def readers(self, channel: str) -> tuple[Lag, ...]:
         """Return the lags of the live logic versions that read a channel and do not write it, by task.
