@@ -36,7 +36,7 @@ class BoundStatus:
         slack: the limit minus the amount.
         phase: its phase at present.
         next_change: the next time at which that changes, if no point is written; None if it does not.
-        kept: the point that readers are given, where the newest one is withheld from them; else None.
+        kept: of a bound on inconsistency, the point that readers are given if the newest one is withheld; else None.
     """
 
     registered: RegisteredBound
@@ -100,7 +100,7 @@ def bound_statuses(tx: Transaction, channels: Collection[str] | None = None) -> 
                 slack=result.slack,
                 phase=phase_of(result),
                 next_change=next_change(result, now),
-                kept=kept if state.is_withheld(newest) else None,
+                kept=kept if not registered.path and state.is_withheld(newest) else None,
             )
         )
     return tuple(found)
