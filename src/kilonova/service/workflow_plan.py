@@ -227,6 +227,7 @@ class WorkflowPlan:
                 for item in self.tasks
             ],
             [(item.binding.name, item.action.value, item.detail) for item in self.bindings],
+            [(item.bound.channel, item.path, item.action.value, item.detail) for item in self.bounds],
         ]
         return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
