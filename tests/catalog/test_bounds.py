@@ -9,9 +9,9 @@ from sqlalchemy import insert, select
 
 from kilonova.catalog import bounds, channel_store, events, registry, runs, tables
 from kilonova.catalog.bound_enforcement import require_kept
+from kilonova.catalog.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.catalog.read_models.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.validity import _validities, present, validities
 from kilonova.errors import BoundViolated, DeclarationError, InvalidState, NotFound
 from kilonova.model.block import Base, Delta

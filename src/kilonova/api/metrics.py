@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from kilonova.catalog.read_models.bound_status import BoundStatus
+from kilonova.catalog.bound_status import BoundStatus
 from kilonova.model.bound_phase import BoundPhase
 from kilonova.model.workflow_path import describe_path
 from kilonova.service.project import Project

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from kilonova.catalog.bound_status import BoundStatus
 from kilonova.catalog.bounds import RegisteredBound
-from kilonova.catalog.read_models.bound_status import BoundStatus
 from kilonova.cli import render
 from kilonova.cli.options import ChannelName, JsonFlag, common, project, reader
 from kilonova.model.bound_phase import BoundPhase

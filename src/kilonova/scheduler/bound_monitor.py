@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from kilonova.catalog import events
+from kilonova.catalog.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.bounds import record_phases
 from kilonova.catalog.database import Catalog
-from kilonova.catalog.read_models.bound_status import BoundStatus, bound_statuses
 from kilonova.model.bound import describe_bound
 from kilonova.model.bound_phase import BoundPhase, next_phase
 from kilonova.model.event import Event, EventKind

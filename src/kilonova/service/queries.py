@@ -21,6 +21,7 @@ from kilonova.catalog import (
     workflow_files,
 )
 from kilonova.catalog import runs as records
+from kilonova.catalog.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.bounds import bounds as all_bounds
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog, Transaction
@@ -28,7 +29,6 @@ from kilonova.catalog.deferred import deferred_workflows
 from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.catalog.read_models import (
     binding_status,
-    bound_status,
     metrics,
     overview,
     point_history,
@@ -165,7 +165,7 @@ class ProjectReader:
             known = load_planner_input(tx)
             tasks, deferred = registry.tasks(tx), deferred_workflows(tx)
             runs = _summaries(tx, run_queries.runs(tx, limit))
-            bounds = bound_status.bound_statuses(tx)
+            bounds = bound_statuses(tx)
         return Status(
             channels=known.channels,
             tasks=tasks,
@@ -236,14 +236,14 @@ class ProjectReader:
         with self.catalog.reading() as tx:
             return channel_versions(tx, channel, before, limit)
 
-    def bounds(self, channels: Collection[str] | None = None) -> tuple[bound_status.BoundStatus, ...]:
+    def bounds(self, channels: Collection[str] | None = None) -> tuple[BoundStatus, ...]:
         """Return the status of the bounds that apply, by channel and path, with the slack that is left.
 
         Args:
             channels: the channels; None for all.
         """
         with self.catalog.reading() as tx:
-            return bound_status.bound_statuses(tx, channels)
+            return bound_statuses(tx, channels)
 
     def paths(self, channel: str) -> tuple[tuple[str, ...], ...]:
         """Return the paths from source channels along which data have come to a channel, in their declared form.

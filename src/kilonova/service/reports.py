@@ -8,10 +8,10 @@ from datetime import datetime
 
 from kilonova.catalog import registry
 from kilonova.catalog import runs as records
+from kilonova.catalog.bound_status import BoundStatus
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.deferred import DeferredWorkflow
 from kilonova.catalog.files import DirectoryState
-from kilonova.catalog.read_models.bound_status import BoundStatus
 from kilonova.catalog.read_models.point_history import PointRecord
 from kilonova.catalog.read_models.run_inputs import PortRead
 from kilonova.engine.run_log import format_entry

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 
 from kilonova.api.response_models import ResponseModel, attribute
 from kilonova.api.routes.context import OPERATE, READ, CurrentProject, Who
-from kilonova.catalog.read_models.bound_status import BoundStatus
+from kilonova.catalog.bound_status import BoundStatus
 from kilonova.model.bound_phase import BoundPhase
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import Column, func, select
 
 from kilonova.catalog import tables
+from kilonova.catalog.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.read_models.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.read_models.overview import snapshot_sizes
 from kilonova.model.channel import PointState
 
