@@ -5,8 +5,8 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0034"
-down_revision = "0033"
+revision = "0035"
+down_revision = "0034"
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
