@@ -151,6 +151,8 @@ def rewrite_versions(tx: Transaction, tasks: Collection[str], change: Callable[[
             continue
         here = point.c.channel_id == row.channel_id, point.c.number == row.number
         rewritten = {"version": codec.version_to_json(after), "rewrites": func.coalesce(point.c.rewrites, 0) + 1}
+        if row.extended is not None:
+            rewritten["extended"] = codec.version_to_json(change(codec.version_from_json(row.extended)))
         tx.connection.execute(update(point).where(*here).values(rewritten))
         changed.add(row.channel_id)
     if changed:

@@ -17,7 +17,7 @@ from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.registry import active_tasks, writers
 from kilonova.catalog.validity import validities
 from kilonova.model.channel import ChannelState
-from kilonova.model.version import Path, Validity, Version
+from kilonova.model.version import START, Path, Reflection, Validity, Version
 from kilonova.schedule.reflected_versions import reflected_version
 
 
@@ -51,16 +51,17 @@ class TemporalProvenance:
         return self.start is None or self.end is None or self.start < self.end
 
     def along(self, paths: Collection[Path]) -> TemporalProvenance:
-        """Return the part along some paths; those that a version does not have reflect point 0 of their source."""
+        """Return the part along some paths; those that it does not have, or has not read yet, reflect point 0."""
         return TemporalProvenance(
             version=_part(self.version, paths), reflected=_part(self.reflected, paths), of=self.of
         )
 
 
 def _part(version: Version, paths: Collection[Path]) -> Version:
-    every = dict(version.entries)
-    empty = {path: Version.source(path[0], 0).entries[0][1] for path in paths}
-    return Version.of({path: every.get(path, empty[path]) for path in paths})
+    every, empty = dict(version.entries), (Reflection((), 0, 0),)
+    return Version.of(
+        {path: tuple(empty[0] if each.first == START else each for each in every.get(path, empty)) for path in paths}
+    )
 
 
 def temporal_provenances(

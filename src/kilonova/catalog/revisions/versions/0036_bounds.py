@@ -5,8 +5,8 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0035"
-down_revision = "0034"
+revision = "0036"
+down_revision = "0035"
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
