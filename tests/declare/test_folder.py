@@ -15,6 +15,7 @@ from kilonova.declare.load import load
 from kilonova.declare.modes import All, Base
 from kilonova.declare.workflow import Declared, Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError
+from kilonova.model.bound import describe_bound
 from kilonova.model.check import NotNull, RowCondition
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.schedule import Every
@@ -355,3 +356,26 @@ def test_a_description_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -
     assert plan.empty
     assert known["turnover"].description == "How much each customer spent"
     assert {item.logic for item in plan.tasks} == {0}
+
+
+def test_a_view_declares_its_bounds(tmp_path: Path) -> None:
+    bounds = "bound_staleness: {orders: 1 day, clicks/per_page: 2 hours}\nbound_inconsistency: 0\n"
+    found = declared(tmp_path, {**FILES, "late.sql": f"---\n{bounds}---\nSELECT * FROM turnover"}).workflow.bounds
+    assert [describe_bound(each) for each in found] == [
+        "late is at most 1 day behind orders",
+        "late is at most 2 hours behind clicks›per_page",
+        "late is always consistent",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("bound_staleness: 1 day", "line 2: bound_staleness must be a mapping of strings"),
+        ("bound_staleness: {orders: -1 day}", "line 2: the limit -1 day of a bound is negative"),
+        ("bound_inconsistency: soon", "line 2: there is no unit 'soon'"),
+    ],
+)
+def test_a_bound_of_a_view_that_cannot_be_read_is_refused(tmp_path: Path, field: str, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        declared(tmp_path, {"orders.sql": ORDERS, "late.sql": f"---\n{field}\n---\nSELECT * FROM orders"})

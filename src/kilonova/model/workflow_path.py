@@ -61,24 +61,35 @@ def paths_to(channel: str, workflow: WorkflowDefinition) -> tuple[Path, ...]:
 
     Rows are ingested into a channel that no task writes, and into one with several writers: a path begins there.
     """
-    views = {task.name: task.view for task in workflow.tasks}
-    known: dict[str, frozenset[Path]] = {}
+    return tuple(sorted({declared_form(route[0::2], _views(workflow)) for route in _routes(channel, workflow)}))
 
-    def leading_to(name: str) -> frozenset[Path]:
+
+def _views(workflow: WorkflowDefinition) -> dict[str, str | None]:
+    return {task.name: task.view for task in workflow.tasks}
+
+
+def _routes(channel: str, workflow: WorkflowDefinition) -> frozenset[tuple[str, ...]]:
+    """Return the routes from source channels to a channel: the names of channels and tasks, in turn.
+
+    A route is (source, source, task, channel, task, channel, …): each name of the path with the channel that it writes.
+    """
+    known: dict[str, frozenset[tuple[str, ...]]] = {}
+
+    def leading_to(name: str) -> frozenset[tuple[str, ...]]:
         if name not in known:
             writers = workflow.writers(name)
             found = {
-                declared_form((*path, task.name), views)
+                (*route, task.name, name)
                 for task in writers
                 for read in task.reads
                 if read not in task.writes
-                for path in leading_to(read)
+                for route in leading_to(read)
             }
             ingested = not writers or workflow.channel(name).several_writers
-            known[name] = frozenset(found | {(name,)} if ingested else found)
+            known[name] = frozenset(found | {(name, name)} if ingested else found)
         return known[name]
 
-    return tuple(sorted(leading_to(channel)))
+    return leading_to(channel)
 
 
 def resolve_path(channel: str, given: Path, workflow: WorkflowDefinition) -> Path:
@@ -94,9 +105,13 @@ def resolve_path(channel: str, given: Path, workflow: WorkflowDefinition) -> Pat
     Raises:
         DeclarationError: there is no such path, or there are several.
     """
-    paths = [path for path in paths_to(channel, workflow) if len(path) > 1]
-    outputs = {task.view or task.name: task.writes for task in workflow.tasks}
-    found = [path for path in paths if path == given] or [path for path in paths if _is_meant(path, given, outputs)]
+    views = _views(workflow)
+    routes = [(declared_form(route[0::2], views), route) for route in sorted(_routes(channel, workflow))]
+    paths = sorted({path for path, _ in routes if len(path) > 1})
+    found = [path for path in paths if path == given]
+    found = found or [
+        path for path in paths if any(own == path and _is_meant(own, route, given) for own, route in routes)
+    ]
     if len(found) == 1:
         return found[0]
     text = describe_path(given)
@@ -117,9 +132,12 @@ def resolve_path(channel: str, given: Path, workflow: WorkflowDefinition) -> Pat
     )
 
 
-def _is_meant(path: Path, given: Path, outputs: Mapping[str, tuple[str, ...]]) -> bool:
-    """Return whether a path has the given names, in their order: first its source, then tasks or their outputs."""
+def _is_meant(path: Path, route: tuple[str, ...], given: Path) -> bool:
+    """Return whether a path has the given names, in their order: first its source, then tasks, views or channels."""
     if path[:1] != given[:1]:
         return False
-    rest = iter(path[1:])
-    return all(any(name == task or name in outputs.get(task, ()) for task in rest) for name in given[1:])
+    for names in (path, route):
+        rest = iter(names[1:])
+        if all(name in rest for name in given[1:]):
+            return True
+    return False
