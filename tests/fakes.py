@@ -72,6 +72,7 @@ PREVIEW = {
     "wrong": [{"channel": "per_user", "rows": 1}],
     "verified": ["per_user"],
     "sample": [{"channel": "clicks", "by": ["user"], "rows": 10, "of": 1000}],
+    "failed": [{"binding": "busy", "problem": "the column n is gone"}],
 }
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import kilonova as kn
 from kilonova.errors import DeclarationError, TaskFailed
 from kilonova.model.sample import sample_of
+from kilonova.service.affected_channels import DownstreamEffect
 from kilonova.service.preview import ChannelPreview
 from kilonova.service.project import Project
 
@@ -143,3 +144,30 @@ def test_a_preview_on_a_sample_computes_both_definitions_from_the_same_rows(proj
     with pytest.raises(DeclarationError, match="no source channel has the column sho"):
         project.preview([joined(5)], sample=sample_of("1%", ("sho",)))
     assert project.status() == before
+
+
+def test_a_task_of_another_workflow_that_breaks_is_a_result(filled: Project) -> None:
+    filled.run()
+    report = kn.Workflow("report")
+    report.view("mean", "SELECT shop, avg(n) AS mean FROM large GROUP BY shop")
+    report.view("copies", "SELECT n FROM copied")
+    filled.apply(report)
+    filled.run()
+    changed = kn.Workflow("shop")
+    changed.channel("orders", "id int, shop string, n int", key="id")
+    changed.view("large", "SELECT id, shop, n AS m FROM orders WHERE n > 4")
+    changed.view("shops", "SELECT shop, count(*) AS orders, sum(m) AS total FROM large GROUP BY shop")
+
+    @changed.task(schema="id int, n int", encoding="changes")
+    def copied(orders: kn.Changes) -> kn.Delta:
+        return orders.where(F.col("n") > 2).select("id", "n", "_weight")
+
+    affected = {each.channel: each for each in filled.plan(changed).affected}
+    assert affected["mean"].effect is DownstreamEffect.BREAKS
+    assert affected["mean"].detail == "cannot run: it reads the column n, which large loses"
+    found = filled.preview([changed], verify=True)
+    [(binding, problem)] = found.failed
+    assert binding == "mean"
+    assert "`n`" in problem
+    assert {each.channel for each in found.channels} == {"large", "shops", "copied"}
+    assert found.wrong == ()

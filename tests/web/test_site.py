@@ -327,7 +327,15 @@ def test_a_preview_is_a_page_that_can_be_opened_again(shop: Project) -> None:
     for path in (f"/changes/shop?preview={name}", f"/tasks/per_user/rollback?version=0&preview={name}"):
         page = client.get(path)
         read(page)
-        for words in ("&lt;ann&gt;", "1 row wrong", "adds m bigint", "differs in 1 row", "10 of 1,000 rows", "by user"):
+        for words in (
+            "&lt;ann&gt;",
+            "1 row wrong",
+            "adds m bigint",
+            "differs in 1 row",
+            "10 of 1,000 rows",
+            "by user",
+            "the column n is gone",
+        ):
             assert words in page.text, words
     assert "there is no such operation" in client.get("/changes/shop?preview=nope").text.lower()
 

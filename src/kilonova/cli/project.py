@@ -270,7 +270,7 @@ def preview(
         render.as_json(found.to_dict())
     else:
         _show_preview(found, verify=verify)
-    if found.wrong:
+    if found.wrong or found.failed:
         raise typer.Exit(1)
 
 
@@ -279,6 +279,8 @@ def _show_preview(found: Preview, *, verify: bool) -> None:
     for source in found.sample:
         by = f"by {', '.join(source.by)}" if source.by else "as a whole"
         render.out.print(f"{source.channel}: {render.number(source.rows)} of {render.number(source.of)} rows, {by}.")
+    for binding, problem in found.failed:
+        render.out.print(f"Breaks: {binding} cannot run after the change: {problem}.", soft_wrap=True)
     if not found.channels:
         render.out.print("No rows change.")
         return

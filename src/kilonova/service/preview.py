@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from kilonova.catalog import channel_store, registry
+from kilonova.catalog import bindings, channel_store, registry
 from kilonova.model.encoding import key_of
 from kilonova.model.sample import Sample
 from kilonova.model.schema import Schema
@@ -21,12 +20,12 @@ from kilonova.service.formatting import plain
 from kilonova.service.queries import ProjectReader
 from kilonova.service.registration import Registration
 from kilonova.service.resources import ProjectResources
+from kilonova.service.row_comparison import Example, compare_rows, difference_of_bags
 from kilonova.service.row_reader import RowReader
 from kilonova.service.runner import Runner
 from kilonova.service.source_sample import SampledChannel, SampleScope, sample_scope, take_sample
 from kilonova.service.workflow_plan import WorkflowPlan
 from kilonova.warehouse.blocks import column
-from kilonova.warehouse.jobs import fetch
 
 if TYPE_CHECKING:
     from kilonova.declare.workflow import Declared, Workflow
@@ -55,7 +54,7 @@ class ChannelPreview:
     added: int
     removed: int
     columns: tuple[str, ...]
-    examples: tuple[tuple[str, dict[str, Any]], ...]
+    examples: tuple[Example, ...]
     key: tuple[str, ...] = ()
     changed: int = 0
     differing: tuple[tuple[str, int], ...] = ()
@@ -79,6 +78,7 @@ class Preview:
         wrong: of a verification, the migrated channels whose rows differ from recomputed ones, with the number of rows.
         verified: the migrated channels that were recomputed as well; empty without a verification.
         sample: the source channels of whose rows a sample was taken; empty if all rows were read.
+        failed: the bindings downstream that cannot run after the change, with the error.
     """
 
     plans: tuple[WorkflowPlan, ...]
@@ -86,6 +86,7 @@ class Preview:
     wrong: tuple[tuple[str, int], ...] = ()
     verified: tuple[str, ...] = ()
     sample: tuple[SampledChannel, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the preview as a dictionary, for serialization."""
@@ -95,6 +96,7 @@ class Preview:
             "wrong": [{"channel": name, "rows": count} for name, count in self.wrong],
             "verified": list(self.verified),
             "sample": plain(self.sample),
+            "failed": [{"binding": name, "problem": problem} for name, problem in self.failed],
         }
 
 
@@ -142,8 +144,8 @@ def preview(
         with branch(present) as changed:
             plans = _apply(changed, workflows)
             progress("running the changed definitions")
-            _run(changed, None if scope is None else scope.changed)
             tasks = [item.task for plan in plans for item in plan.tasks if item.anew]
+            failed = _run_changed(changed, None if scope is None else scope.changed, [task.name for task in tasks])
             channels = tuple(_differing(plans, present, changed, examples, progress))
             migrated = [task.name for task in tasks if task.migrations] if verify else []
             wrong: tuple[tuple[str, int], ...] = ()
@@ -151,7 +153,7 @@ def preview(
                 progress("recomputing what was migrated")
                 wrong = tuple(_wrong(present, changed, workflows, migrated, scope))
             verified = tuple(name for task in tasks if task.name in migrated for name in task.writes)
-    return Preview(plans=plans, channels=channels, wrong=wrong, verified=verified, sample=sampled)
+    return Preview(plans=plans, channels=channels, wrong=wrong, verified=verified, sample=sampled, failed=failed)
 
 
 def _differing(
@@ -190,6 +192,26 @@ def _run(resources: ProjectResources, tasks: Sequence[str] | None = None) -> Non
         Runner(resources, ProjectReader(resources.catalog)).run(tasks)
 
 
+def _run_changed(
+    resources: ProjectResources, tasks: Sequence[str] | None, changed: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """Run tasks, or all that are due, and return the bindings that failed, with the errors.
+
+    Raises:
+        KilonovaError: a binding of a changed task failed.
+    """
+    if tasks is not None and not tasks:
+        return ()
+    done = Runner(resources, ProjectReader(resources.catalog)).run_each(tasks)
+    with resources.catalog.reading() as tx:
+        known = bindings.bindings(tx)
+    own = {name for name, each in known.items() if not {*each.binding.tasks}.isdisjoint(changed)}
+    for name, error in done.failed.items():
+        if name in own:
+            raise error
+    return tuple((name, error.problem) for name, error in done.failed.items())
+
+
 def _wrong(
     present: ProjectResources,
     changed: ProjectResources,
@@ -204,12 +226,11 @@ def _wrong(
             for task in migrated:
                 registry.reset_cursors(tx, task)
             written = [name for task in registry.tasks(tx, migrated).values() for name in task.task.writes]
-        _run(recomputed, None if scope is None else scope.changed)
+        _run_changed(recomputed, None if scope is None else scope.changed, migrated)
         for name in written:
-            differences = _differences(RowReader(recomputed).read(name), RowReader(changed).read(name))
-            (count,) = fetch(differences.agg(F.coalesce(F.sum(F.abs("_weight")), F.lit(0))))[0]
+            count = difference_of_bags(RowReader(recomputed).read(name), RowReader(changed).read(name))
             if count:
-                yield name, int(count)
+                yield name, count
 
 
 def _compared(name: str, present: ProjectResources, changed: ProjectResources, examples: int) -> ChannelPreview:
@@ -229,23 +250,19 @@ def _compared(name: str, present: ProjectResources, changed: ProjectResources, e
     old, new = (Schema.of(*frame.dtypes) for frame in (before, after))
     common = [each.name for each in new.columns if (each.name, each.type) in before.dtypes]
     key = _key(name, present, changed, common)
-    differences = _differences(before.select(*map(column, common)), after.select(*map(column, common)))
-    counts = _counts(differences, common, key)
-    order = (F.abs(F.hash(*map(column, key or common))), *map(column, key), column("_weight"))
-    some = fetch(differences.orderBy(*order).limit(examples)) if counts.added or counts.removed else []
+    shared = [*map(column, common)]
+    found = compare_rows(before.select(*shared), after.select(*shared), key, examples)
     return ChannelPreview(
         channel=name,
-        before=before.count(),
-        after=after.count(),
-        added=counts.added,
-        removed=counts.removed,
+        before=found.before,
+        after=found.after,
+        added=found.added,
+        removed=found.removed,
         columns=tuple(_column_changes(old, new)),
-        examples=tuple(
-            ("+" if row[-1] > 0 else "-", dict(zip(common, row[:-1], strict=True))) for row in map(tuple, some)
-        ),
+        examples=found.examples,
         key=key,
-        changed=counts.changed,
-        differing=counts.differing,
+        changed=found.changed,
+        differing=found.differing,
     )
 
 
@@ -270,50 +287,11 @@ def _unique(name: str, side: ProjectResources) -> set[frozenset[str]]:
     return set(map(frozenset, unique(change.tree, known_of(read))))
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """Numbers of differing rows: see `ChannelPreview`."""
-
-    added: int
-    removed: int
-    changed: int = 0
-    differing: tuple[tuple[str, int], ...] = ()
-
-
-def _counts(differences: DataFrame, common: Sequence[str], key: Sequence[str]) -> _Counts:
-    """Count the rows in which two bags differ, by column where the rows have a key."""
-    if not key:
-        weight, none = F.col("_weight"), F.lit(0)
-        sums = (F.coalesce(F.sum(F.greatest(each, none)), none) for each in (weight, -weight))
-        added, removed = fetch(differences.agg(*sums))[0]
-        return _Counts(int(added), int(removed))
-    values = [name for name in common if name not in key]
-    row = F.struct(*(column(name).alias(f"c{place}") for place, name in enumerate(values)), F.lit(1).alias("there"))
-    sides = differences.groupBy(*map(column, key)).agg(
-        F.first(F.when(F.col("_weight") < 0, row), ignorenulls=True).alias("old"),
-        F.first(F.when(F.col("_weight") > 0, row), ignorenulls=True).alias("new"),
-    )
-    old, new = F.col("old"), F.col("new")
-    both = old.isNotNull() & new.isNotNull()
-    unequal = [both & ~old[f"c{place}"].eqNullSafe(new[f"c{place}"]) for place, _ in enumerate(values)]
-    totals = sides.agg(*(F.count_if(each) for each in (new.isNotNull(), old.isNotNull(), both, *unequal)))
-    added, removed, changed, *counts = map(int, fetch(totals)[0])
-    differing = ((name, count) for name, count in zip(values, counts, strict=True) if count)
-    return _Counts(added, removed, changed, tuple(differing))
-
-
 def _rows(resources: ProjectResources, name: str) -> DataFrame | None:
     """Return the rows of a channel; None if it does not exist, or nothing was written to it."""
     with resources.catalog.reading() as tx:
         state = channel_store.channel_states(tx).get(name)
     return None if state is None or state.stored_schema is None else RowReader(resources).read(name)
-
-
-def _differences(old: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the rows in which two bags differ, with a weight: positive for those of the second only."""
-    names = new.columns
-    both = new.withColumn("_weight", F.lit(1)).unionByName(old.withColumn("_weight", F.lit(-1)))
-    return both.groupBy(*map(column, names)).agg(F.sum("_weight").alias("_weight")).where("_weight <> 0")
 
 
 def _column_changes(old: Schema, new: Schema) -> Iterable[str]:

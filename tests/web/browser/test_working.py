@@ -1,4 +1,4 @@
-"""The page of a server with real workers: data goes in and through, runs fail and are steered, while it is watched."""
+"""The page of a server with real workers: data and changes of logic go through, runs fail and are steered."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import kilonova as kn
+from kilonova.declare.load import load
 from kilonova.service.project import open_project
 from kilonova.web.application import serve_http
 from tests.serving import serving, until
@@ -326,3 +327,70 @@ def test_a_task_is_held_back_let_go_fired_and_run(working: Site, visit: Visitor)
     expect(binding.locator(".notice").last).to_contain_text(re.compile(r"answered: run \d+ succeeded"))
     expect(binding.locator(".notice .how").last).to_have_text("its run changed nothing")
     assert all(map(same, (binding, task, channel)))
+
+
+CRAWL = """
+import kilonova as kn
+
+crawl = kn.Workflow("crawl")
+crawl.channel("pages", "url string, site string, quality int", key="url")
+crawl.view("good", "SELECT url, site, quality FROM pages WHERE quality > {}")
+crawl.view("sites", "SELECT site, count(*) AS n FROM good GROUP BY site")
+"""
+
+
+def quality(site: Site) -> list[int]:
+    _, rows = site.project.rows("good")
+    return sorted(row[2] for row in rows)
+
+
+def agree(page: Page, button: str, words: str) -> None:
+    """Press a button, and answer the question."""
+    page.get_by_role("button", name=button, exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text(words)
+    page.get_by_role("button", name="Yes").click()
+
+
+def test_a_change_is_planned_previewed_applied_and_rolled_back(working: Site, visit: Visitor) -> None:
+    file = working.project.directory / "crawl.py"
+    file.write_text(CRAWL.format(5))
+    working.project.apply_all(load(file))
+    page = opened(visit, working, "/changes")
+    rows = "url,site,quality\n" + "".join(f"{number},s{number % 2},{number}\n" for number in range(10))
+    assert page.request.post("/api/v1/channels/pages/blocks?format=csv", data=rows).ok
+    until(lambda: working.project.reader.channel("sites").state.latest_readable > 0)
+    file.write_text(CRAWL.format(7))
+    page.locator("#list").get_by_role("link", name="crawl").click()
+    landed(page, re.compile(r"/changes/crawl$"))
+    plan, preview = page.locator("#plan"), page.locator("#preview")
+    expect(plan).to_contain_text("Migrated")
+    expect(plan.locator(".of-added")).to_have_text(re.compile("quality > 7"))
+    expect(plan.locator("tr", has_text="sites")).to_contain_text("processes the changed rows")
+    page.evaluate("window.same = true")
+
+    page.get_by_label("verify migrations").check()
+    page.get_by_role("button", name="Preview").click()
+    good = preview.locator("tr", has=page.get_by_role("link", name="good"))
+    expect(good).to_contain_text("as recomputed")
+    expect(good.locator("td.right")).to_have_text(["4", "2", "0", "2", "0"])
+    expect(preview.locator("tr.removed", has_text="s1").first).to_contain_text("7")
+    assert re.search(r"\?preview=\w+$", page.url)
+    assert quality(working) == [6, 7, 8, 9]
+    assert page.evaluate("window.same")
+
+    agree(page, "Apply", "1 output migrated")
+    expect(page.locator(".notice").last).to_contain_text("Apply: done")
+    expect(plan).to_contain_text("Nothing changes")
+    until(lambda: quality(working) == [8, 9])
+
+    page.goto("/tasks/good")
+    newest = page.locator("#history tbody tr").first
+    expect(newest).to_contain_text("migrated: removes the rows")
+    expect(newest).to_contain_text(re.compile(r"run \d+"))
+    page.get_by_role("link", name="Roll back…").click()
+    landed(page, re.compile(r"/tasks/good/rollback\?version=0$"))
+    expect(plan.locator(".of-added")).to_have_text(re.compile("quality > 5"))
+    agree(page, "Roll back", "1 output migrated")
+    landed(page, re.compile(r"/tasks/good$"))
+    until(lambda: quality(working) == [6, 7, 8, 9])
+    expect(page.locator("#history tbody tr")).to_have_count(3)

@@ -147,6 +147,13 @@ class SampledChannelResponse(ResponseModel):
     of: int | None
 
 
+class FailedResponse(ResponseModel):
+    """Binding downstream that cannot run after the change, with the error."""
+
+    binding: str
+    problem: str
+
+
 class PreviewResponse(ResponseModel):
     """Preview of a change: see `kilonova.service.preview.Preview`."""
 
@@ -155,6 +162,7 @@ class PreviewResponse(ResponseModel):
     wrong: list[WrongResponse]
     verified: list[str]
     sample: list[SampledChannelResponse]
+    failed: list[FailedResponse]
 
 
 class WorkflowResponse(ResponseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -183,6 +183,6 @@ def _preview(page: Page, name: str) -> dict[str, Any] | None:
         "state": response.state,
         "before": response.before,
         "progress": response.progress,
-        "error": None if response.error is None else {"problem": response.error.problem, "hint": response.error.hint},
+        "error": None if response.error is None else asdict(response.error),
         "tables": tables,
     }
