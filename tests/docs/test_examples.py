@@ -62,6 +62,7 @@ def test_the_examples_of_a_page_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("KILONOVA_SERVE__PORT", "0")
     for number, fence in enumerate(fences(page)):
         if fence.title is not None:

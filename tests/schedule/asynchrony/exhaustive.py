@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockKey, is_weak, key_of
 from kilonova.schedule.asynchrony.provenance import EMPTY, Provenance, converted, is_consistent, newest, precedes
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.state_changes import continuation
 from kilonova.schedule.asynchrony.workflow_model import PortForm, PortSignature, VariantModel, WorkflowModel
 
@@ -21,7 +21,7 @@ class TooMany(Exception):
 
 
 def cheapest_plan(
-    workflow: WorkflowModel, state: SchedulingState, output: Output, declared: LimitCheck, limit: int = 1_000
+    workflow: WorkflowModel, state: SchedulingState, output: OutputState, declared: LimitCheck, limit: int = 1_000
 ) -> float | None:
     """Return the cost of the cheapest way to a block that continues an output within all limits; None if there is none.
 
@@ -47,7 +47,7 @@ def cheapest_plan(
     return None
 
 
-def _is_wanted(key: BlockKey, output: Output, declared: LimitCheck) -> bool:
+def _is_wanted(key: BlockKey, output: OutputState, declared: LimitCheck) -> bool:
     channel, kind, start, target = key
     if channel != output.channel or kind not in output.accepts:
         return False

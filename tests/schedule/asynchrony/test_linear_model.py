@@ -5,21 +5,21 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.schedule.asynchrony.linear_model import LinearModel, Sample, fit_linear
+from kilonova.schedule.asynchrony.linear_model import LinearModel, Measurement, fit_linear
 
 PRIOR = LinearModel(2.0, (1e-3, 1e-4), 1e-3)
 
 
-def measured(truth: LinearModel, draw: random.Random, count: int, noise: float = 0.0) -> list[Sample]:
+def measured(truth: LinearModel, draw: random.Random, count: int, noise: float = 0.0) -> list[Measurement]:
     samples = []
     for _ in range(count):
         inputs = (10 ** draw.uniform(2, 6), 10 ** draw.uniform(2, 6))
         output = 10 ** draw.uniform(1, 5)
-        samples.append(Sample(inputs, output, truth(inputs, output) * max(0.1, 1 + draw.gauss(0, noise))))
+        samples.append(Measurement(inputs, output, truth(inputs, output) * max(0.1, 1 + draw.gauss(0, noise))))
     return samples
 
 
-def error(model: LinearModel, samples: list[Sample]) -> float:
+def error(model: LinearModel, samples: list[Measurement]) -> float:
     return max(abs(model(each.inputs, each.output) / each.value - 1) for each in samples)
 
 
@@ -29,7 +29,7 @@ def test_without_samples_the_model_is_the_prior() -> None:
 
 def test_one_sample_moves_the_whole_estimate() -> None:
     """One run that took five times as long says that similar ones will."""
-    sample = Sample((1000.0, 1000.0), 100.0, 5 * PRIOR((1000.0, 1000.0), 100.0))
+    sample = Measurement((1000.0, 1000.0), 100.0, 5 * PRIOR((1000.0, 1000.0), 100.0))
     assert error(fit_linear(PRIOR, [sample]), [sample]) < 0.01
 
 
@@ -61,5 +61,5 @@ def test_a_change_is_followed() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=20))
 def test_no_coefficient_is_negative(rows: list[tuple[float, float, float]]) -> None:
-    fitted = fit_linear(PRIOR, [Sample((first, second), 0.0, value) for first, second, value in rows])
+    fitted = fit_linear(PRIOR, [Measurement((first, second), 0.0, value) for first, second, value in rows])
     assert min(fitted.fixed, *fitted.per_input, fitted.per_output) >= 0

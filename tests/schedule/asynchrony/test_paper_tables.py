@@ -13,7 +13,7 @@ from kilonova.schedule.asynchrony.channel_limits import LimitCheck
 from kilonova.schedule.asynchrony.data_block import BASE, STRONG, DataBlock
 from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan, Invocation, TaskStep
 from kilonova.schedule.asynchrony.provenance import ArrivalTimes, Provenance, extent, is_consistent
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.state_changes import with_blocks
 from kilonova.schedule.asynchrony.widgets import UnitCosts, channel_model, join, workflow_of
 from tests.schedule.asynchrony.relations import Bag, Database, Join
@@ -82,7 +82,7 @@ class Table1:
             now=SUNDAY,
             times={"crawl": ArrivalTimes((1,), (at(0, 15),)), "scores": ArrivalTimes((1,), (at(1, 1),))},
             blocks={},
-            outputs=(Output("labelled", frozenset({STRONG}), head),),
+            outputs=(OutputState("labelled", frozenset({STRONG}), head),),
         )
         self._arrive(DataBlock("crawl", BASE, None, point(1), 0.0), {})
         self._arrive(DataBlock("scores", BASE, None, point(1), 1.0), score_rows(1))

@@ -20,7 +20,7 @@ from kilonova.schedule.asynchrony.provenance import (
     precedes,
     provenance_of,
 )
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.widgets import UnitCosts, bag_union, channel_model, stateless, workflow_of
 
 COSTS = UnitCosts(1.0, 1.0, 1.0, 1.0)
@@ -110,7 +110,7 @@ def test_states_of_bounds_are_those_of_versions(
         InconsistencyBound(channel="d", limit=apart * HOUR),
     )
     head = provenance_of(version, PATHS)
-    state = SchedulingState(now=now, times=arrivals, blocks={}, outputs=(Output("d", frozenset(), head),))
+    state = SchedulingState(now=now, times=arrivals, blocks={}, outputs=(OutputState("d", frozenset(), head),))
     found = bound_states(WORKFLOW, bounds, state)
     assert found == tuple(
         evaluate_bound(bound, version, lambda source, point: arrivals[source].validity(point), now) for bound in bounds

@@ -16,7 +16,7 @@ from kilonova.schedule.asynchrony.old_blocks import without_old_blocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.upstream_limits import propagated_limits
 from kilonova.schedule.asynchrony.widgets import (
     UnitCosts,
@@ -69,13 +69,13 @@ def hourly(count: int) -> ArrivalTimes:
 
 class TestFrontiers:
     def test_the_frontier_of_a_channel_is_the_part_of_the_head_that_comes_through_it(self) -> None:
-        found = frontiers_of(SCORED, [Output("labelled", frozenset({BASE}), at(5, 3))])
+        found = frontiers_of(SCORED, [OutputState("labelled", frozenset({BASE}), at(5, 3))])
         assert found == {name: frozenset({(number,)}) for name, number in FRONTIER.items()} | {
             "labelled": frozenset({(5, 3)})
         }
 
     def test_several_ways_make_a_frontier_set(self) -> None:
-        found = frontiers_of(SPLIT, [Output("merged", frozenset({BASE}), at(5, 3))])
+        found = frontiers_of(SPLIT, [OutputState("merged", frozenset({BASE}), at(5, 3))])
         assert found["log"] == {(5,), (3,)}
         assert least_frontier(found["log"]) == (3,)
 
@@ -187,7 +187,7 @@ def scored_state(crawl: int, clicks: int, scored: int) -> SchedulingState:
         now=START + 100 * HOUR,
         times={"crawl": hourly(crawl), "clicks": hourly(clicks)},
         blocks=blocks,
-        outputs=(Output("labelled", frozenset({BASE, STRONG}), at(old, scored)),),
+        outputs=(OutputState("labelled", frozenset({BASE, STRONG}), at(old, scored)),),
     )
 
 
@@ -254,7 +254,7 @@ class TestWork:
             now=START + HOUR,
             times={"a": hourly(1), "b": hourly(1)},
             blocks=blocks,
-            outputs=tuple(Output(name, frozenset({STRONG}), (ORIGIN,)) for name in "cd"),
+            outputs=tuple(OutputState(name, frozenset({STRONG}), (ORIGIN,)) for name in "cd"),
         )
         bounds = (
             StalenessBound(channel="c", path=("a", "first"), limit=timedelta()),

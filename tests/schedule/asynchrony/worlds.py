@@ -15,7 +15,7 @@ from kilonova.schedule.asynchrony.channel_limits import LimitCheck
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, DataBlock
 from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.state_changes import with_blocks
 from kilonova.schedule.asynchrony.widgets import (
     UnitCosts,
@@ -162,7 +162,7 @@ class World:
             now=START,
             times={name: ArrivalTimes() for name in sources},
             blocks=blocks,
-            outputs=(Output("out", self.accepts, (ORIGIN,) * len(paths["out"])),),
+            outputs=(OutputState("out", self.accepts, (ORIGIN,) * len(paths["out"])),),
         )
 
     def arrive(self, source: str) -> None:

@@ -28,7 +28,7 @@ from kilonova.schedule.asynchrony.frontiers import Frontiers, frontiers_of
 from kilonova.schedule.asynchrony.old_blocks import without_old_blocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.search_entry import Entry, invocations_of
 from kilonova.schedule.asynchrony.search_index import SearchIndex, index_of
 from kilonova.schedule.asynchrony.state_changes import continuation, with_blocks
@@ -258,7 +258,7 @@ class AsynchronousScheduler:
         return replace(rules, overkill=overkill_rule(blocks, channels, propagated))
 
 
-def _repairing_entries(search: BlockSearch, output: Output, violated: list[Bound], *, whole: bool) -> list[Entry]:
+def _repairing_entries(search: BlockSearch, output: OutputState, violated: list[Bound], *, whole: bool) -> list[Entry]:
     """Return the optimized blocks that continue an output and repair its bounds, the cheapest first.
 
     Args:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kilonova.schedule.asynchrony.provenance import Newest, newest
-from kilonova.schedule.asynchrony.scheduling_state import Output
+from kilonova.schedule.asynchrony.scheduling_state import OutputState
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
 
 Frontiers = Mapping[str, frozenset[Newest]]
 """The frontier set of each channel that leads to an output."""
 
 
-def frontiers_of(workflow: WorkflowModel, outputs: Iterable[Output]) -> Frontiers:
+def frontiers_of(workflow: WorkflowModel, outputs: Iterable[OutputState]) -> Frontiers:
     """Return the frontier set of each channel from which some outputs are computed."""
     found: dict[str, set[Newest]] = {output.channel: {newest(output.head)} for output in outputs}
     for name in reversed(workflow.order):

@@ -53,7 +53,7 @@ class LinearModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Measurement:
     """What one invocation took, or how much it wrote.
 
     Attributes:
@@ -67,14 +67,14 @@ class Sample:
     value: float
 
 
-def fit_linear(prior: LinearModel, samples: Sequence[Sample]) -> LinearModel:
+def fit_linear(prior: LinearModel, samples: Sequence[Measurement]) -> LinearModel:
     """Return the model that fits some samples best.
 
     Args:
         prior: the model to start from, with as many inputs as the samples.
         samples: the samples, newest first.
 
-    >>> seen = [Sample((rows, 0.0), 0.0, 5 + 2 * rows) for rows in (1.0, 10.0, 100.0, 1000.0)] * 3
+    >>> seen = [Measurement((rows, 0.0), 0.0, 5 + 2 * rows) for rows in (1.0, 10.0, 100.0, 1000.0)] * 3
     >>> fitted = fit_linear(LinearModel(1.0, (1.0, 7.0)), seen)
     >>> round(fitted.fixed), round(fitted.per_input[0], 1), fitted.per_input[1]
     (5, 2.0, 7.0)

@@ -17,5 +17,3 @@ class Pruning(enum.Enum):
 
 ALL_PASSES = frozenset(Pruning)
 NO_PASSES: frozenset[Pruning] = frozenset()
-EXACT_PASSES = frozenset({Pruning.OLD_BLOCKS, Pruning.DELTA_CHAINS})
-"""The passes that leave out nothing but what was processed before."""

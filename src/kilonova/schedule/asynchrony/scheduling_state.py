@@ -11,7 +11,7 @@ from kilonova.schedule.asynchrony.provenance import ArrivalTimes, Provenance
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputState:
     """An output channel: one that consumers outside of the workflow read.
 
     Attributes:
@@ -39,4 +39,4 @@ class SchedulingState:
     now: datetime
     times: Mapping[str, ArrivalTimes]
     blocks: Mapping[str, tuple[DataBlock, ...]]
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputState, ...]

@@ -30,7 +30,7 @@ from kilonova.schedule.asynchrony.execution_plan import ChainStep, ConversionSte
 from kilonova.schedule.asynchrony.linear_model import LinearModel
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
 from kilonova.schedule.asynchrony.pruning import Pruning
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.state_changes import with_blocks
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
 
@@ -114,7 +114,7 @@ def arrivals_of(feeds: Sequence[Feed], start: datetime, duration: timedelta) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class FreshnessLag:
     """A violation of a staleness bound that was repaired.
 
     Attributes:
@@ -169,7 +169,7 @@ class SimulationResult:
     """
 
     runs: tuple[SimulatedRun, ...]
-    lags: tuple[Lag, ...]
+    lags: tuple[FreshnessLag, ...]
     samples: tuple[BoundSample, ...]
     decisions: int
     scheduling_seconds: float
@@ -255,7 +255,7 @@ class _World:
     times: dict[str, ArrivalTimes]
     heads: dict[str, Provenance]
     runs: list[SimulatedRun] = field(default_factory=list)
-    lags: list[Lag] = field(default_factory=list)
+    lags: list[FreshnessLag] = field(default_factory=list)
     samples: list[BoundSample] = field(default_factory=list)
 
     @classmethod
@@ -278,7 +278,7 @@ class _World:
 
     def state(self, now: datetime) -> SchedulingState:
         """Return what the scheduler sees."""
-        outputs = tuple(Output(name, self.scenario.accepts[name], head) for name, head in self.heads.items())
+        outputs = tuple(OutputState(name, self.scenario.accepts[name], head) for name, head in self.heads.items())
         return SchedulingState(now=now, times=dict(self.times), blocks=dict(self.blocks), outputs=outputs)
 
     def receive(self, arrival: Arrival) -> None:
@@ -348,7 +348,7 @@ class _World:
         """Record the end of a violation."""
         if isinstance(state.bound, StalenessBound) and state.due is not None:
             hours = (until - state.due) / timedelta(hours=1) * self.computers
-            self.lags.append(Lag(state.bound, state.due, until, hours))
+            self.lags.append(FreshnessLag(state.bound, state.due, until, hours))
 
     def end(self, states: tuple[BoundState, ...], end: datetime) -> None:
         """Record the bounds that are still violated."""

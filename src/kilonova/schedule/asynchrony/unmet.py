@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kilonova.schedule.asynchrony.block_search import BlockSearch
 from kilonova.schedule.asynchrony.execution_plan import UnmetOutput
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 
 
-def explain_unmet(search: BlockSearch, output: Output, state: SchedulingState) -> UnmetOutput:
+def explain_unmet(search: BlockSearch, output: OutputState, state: SchedulingState) -> UnmetOutput:
     """Return why a search found no block that an output can be continued with.
 
     Either all blocks that it found would break a limit, or data did not get through: then the first channel on the way
