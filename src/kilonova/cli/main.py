@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kilonova.cli import bounds, files, inspect, project, run, server, shell
+from kilonova.cli import bounds, files, inspect, project, run, server, shell, simulate
 from kilonova.cli.execution import execute
 from kilonova.cli.options import app
 
-for module in (project, run, inspect, bounds, files, server, shell):
+for module in (project, run, inspect, bounds, simulate, files, server, shell):
     app.add_typer(module.commands)
 
 

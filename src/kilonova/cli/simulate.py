@@ -1,0 +1,113 @@
+"""The `simulate` command."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from kilonova.cli import render
+from kilonova.cli.options import JsonFlag, common, reader
+from kilonova.cli.project import Workflows, load_all
+from kilonova.model.schedule import duration
+from kilonova.service.formatting import seconds
+
+commands = typer.Typer()
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+@commands.command()
+def simulate(
+    files: Workflows,
+    length: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, such as '10 weeks'.")] = "1 week",
+    arrive: Annotated[
+        list[str] | None,
+        typer.Option("--arrive", help="Arrivals on a source channel: 'pages 1000 rows every 30 minutes'."),
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A bound to try: 'labelled staleness pages 1 hour' or 'labelled inconsistency 0'."),
+    ] = None,
+    ratio: Annotated[
+        list[str] | None, typer.Option("--ratio", help="Rows of a channel per row of its inputs: 'scores=0.01'.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the random durations and sizes.")] = 1,
+    json: JsonFlag = False,
+) -> None:
+    """Simulate workflows under their bounds: how often tasks would run, at which cost, and how stale data would be."""
+    from kilonova.declare.schedules import seconds_of
+    from kilonova.service.simulated_workflow import describe_place, simulate_workflows
+
+    workflows = load_all(files)
+    with reader() as history:
+        found = simulate_workflows(
+            workflows,
+            timedelta(seconds=seconds_of(length)),
+            arrivals=arrive or (),
+            bounds=change or (),
+            ratios=ratio or (),
+            seed=seed,
+            history=history,
+        )
+    if json or common.json:
+        render.as_json(
+            {
+                "bounds": [
+                    {
+                        "channel": each.bound.channel,
+                        "bound": describe_place(each.bound),
+                        "limit": each.bound.limit.total_seconds(),
+                        "violations": each.violations,
+                        "median_lag": each.median_lag.total_seconds(),
+                        "worst": each.worst.total_seconds(),
+                        "amounts": each.amounts,
+                    }
+                    for each in found.bounds
+                ],
+                "invocations": [
+                    {"task": step.task, "variant": step.variant, "count": count, "seconds": 3600 * hours}
+                    for step, (count, hours) in found.invocations.items()
+                ],
+                "runs": len(found.result.runs),
+                "seconds": 3600 * found.result.cost,
+                "unmet": found.result.unmet,
+            }
+        )
+        return
+    arrivals = ", ".join(
+        f"{render.number(round(feed.rows))} rows of {feed.channel} every {duration(round(feed.every.total_seconds()))}"
+        for feed in found.feeds
+    )
+    render.out.print(f"Simulated {duration(round(found.duration.total_seconds()))}: {arrivals}", soft_wrap=True)
+    bounds = [
+        (
+            each.bound.channel,
+            describe_place(each.bound),
+            duration(round(each.bound.limit.total_seconds())),
+            each.violations,
+            seconds(each.median_lag.total_seconds()),
+            seconds(each.worst.total_seconds()),
+            _plot(each.amounts),
+        )
+        for each in found.bounds
+    ]
+    columns = ("channel", "bound on", "limit", "violated", "median lag", "worst", "over time")
+    render.table("", columns, bounds, right=("violated", "median lag", "worst"))
+    rows = [
+        (step.task, step.variant, count, seconds(3600 * hours), seconds(3600 * hours * count))
+        for step, (count, hours) in found.invocations.items()
+    ]
+    render.table("", ("task", "variant", "runs", "each", "in all"), rows, right=("runs", "each", "in all"))
+    if found.result.unmet:
+        render.out.print(f"{found.result.unmet} times no plan kept the bounds of some channel.", style="yellow")
+
+
+def _plot(amounts: tuple[float, ...]) -> Text:
+    """Return amounts as bars, those above the limit in red."""
+    text = Text()
+    for amount in amounts:
+        text.append(_BARS[min(8, round(8 * amount))], "red" if amount > 1 else "green")
+    return text

@@ -1,0 +1,138 @@
+"""Simulations of declared workflows, which need neither a catalog nor Spark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+import kilonova as kn
+from kilonova.errors import DeclarationError
+from kilonova.model.bound import InconsistencyBound, StalenessBound
+from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
+from kilonova.schedule.asynchrony.workflow_model import PortForm
+from kilonova.service.simulated_workflow import WorkflowSimulation, simulate_workflows
+
+HOUR = timedelta(hours=1)
+PAGES, CLICKS = "pages 1000 rows every 10 minutes", "clicks 100,000 rows every 7 minutes"
+
+
+def search() -> kn.Workflow:
+    found = kn.Workflow("search")
+    found.channel("pages", "url string, site string")
+    found.channel("clicks", "site string, visitor string")
+    found.view("scores", "SELECT site, count(*) AS clicks FROM clicks GROUP BY site")
+    found.view("labelled", "SELECT p.url, s.clicks FROM pages p JOIN scores s ON p.site = s.site")
+    found.bound_staleness("labelled", "pages", "30 minutes")
+    found.bound_inconsistency("labelled", 0)
+    return found
+
+
+def asynchronous() -> kn.Workflow:
+    """Return the same with a task that labels new pages with the scores that are there."""
+    found = kn.Workflow("search")
+    found.channel("pages", "url string, site string")
+    found.channel("clicks", "site string, visitor string")
+    found.view("scores", "SELECT site, count(*) AS clicks FROM clicks GROUP BY site")
+    found.sql(
+        "labelled",
+        "SELECT p.url, s.clicks FROM {pages} p JOIN {scores} s ON p.site = s.site",
+        reads={"pages": kn.New, "scores": kn.All},
+        produces=kn.Delta,
+        schema="url string, clicks bigint",
+    )
+    found.bound_staleness("labelled", "pages", 0)
+    return found
+
+
+def simulated(workflow: kn.Workflow, *bounds: str, hours: float = 12) -> WorkflowSimulation:
+    arrivals = (PAGES, CLICKS)
+    return simulate_workflows([workflow], hours * HOUR, arrivals=arrivals, bounds=bounds, ratios=["scores=0.01"])
+
+
+def counts(result: WorkflowSimulation) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for step, (count, _) in result.invocations.items():
+        found[step.task] = found.get(step.task, 0) + count
+    return found
+
+
+def test_modes_become_signatures() -> None:
+    whole = search().declared().workflow
+    model = model_of(whole, {})
+    (full, *incremental) = model.writer["labelled"].variants
+    assert [port.form for port in full.ports] == [PortForm.BASE] * 2
+    assert {variant.name: [port.form for port in variant.ports] for variant in incremental} == {
+        "incremental: pages": [PortForm.BASE_AND_DELTA, PortForm.BASE],
+        "incremental: scores": [PortForm.BASE, PortForm.BASE_AND_DELTA],
+        "incremental": [PortForm.BASE_AND_DELTA] * 2,
+    }
+    assert all(variant.synchronous for variant in incremental)
+    (label,) = model_of(asynchronous().declared().workflow, {}).writer["labelled"].variants
+    assert ([port.form for port in label.ports], label.synchronous) == ([PortForm.DELTA, PortForm.BASE], False)
+
+
+def test_a_declared_path_stands_for_all_tasks_of_a_view() -> None:
+    workflow = kn.Workflow("w")
+    workflow.channel("a", "x int, y int")
+    workflow.view("v", "SELECT x, count(*) AS n FROM (SELECT x, y, count(*) AS m FROM a GROUP BY x, y) GROUP BY x")
+    whole = workflow.declared().workflow
+    model = model_of(whole, {})
+    bound = StalenessBound(channel="v", path=("a", "v"), limit=HOUR)
+    found = model_bounds([bound, InconsistencyBound(channel="v", limit=HOUR)], whole, model)
+    assert len(whole.tasks) > 1
+    assert [each.path for each in found if isinstance(each, StalenessBound)] == list(model.paths["v"])
+
+
+def test_a_view_is_refreshed_as_often_as_its_bound_demands() -> None:
+    """Pages come every 10 minutes, and may wait for 30 after others have come."""
+    result = simulated(search())
+    assert 12 <= counts(result)["labelled"] <= 18
+    assert counts(result)["scores"] >= 12
+    assert {each.bound.limit: each.violations > 0 for each in result.bounds} == {HOUR / 2: True, 0 * HOUR: False}
+
+
+def test_a_tighter_bound_costs_more() -> None:
+    loose, tight = simulated(search()), simulated(search(), "labelled staleness pages 0")
+    assert counts(tight)["labelled"] > 2 * counts(loose)["labelled"]
+    assert tight.result.cost > loose.result.cost
+    worst = [{each.bound.limit: each.worst for each in result.bounds} for result in (loose, tight)]
+    assert worst[1][0 * HOUR] < worst[0][HOUR / 2]
+
+
+def test_an_asynchronous_task_leaves_the_scores_alone() -> None:
+    assert "scores" not in counts(simulated(asynchronous()))
+    bounded = simulated(asynchronous(), "scores staleness clicks 2 hours")
+    assert 4 <= counts(bounded)["scores"] <= 6
+    assert counts(bounded)["labelled"] >= 70
+
+
+def test_amounts_are_shares_of_the_limit() -> None:
+    result = simulated(search())
+    pages = next(each for each in result.bounds if each.bound.limit)
+    assert 0.9 < max(pages.amounts) < 1.2
+    assert len(pages.amounts) == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"arrivals": [PAGES]}, r"not known what arrives.*clicks 1000 rows.*\[channel clicks\]"),
+        ({"arrivals": ["pages often"]}, "'pages often' is no arrival"),
+        ({"arrivals": ["scores 10 rows every 1 hour"]}, r"no source channel.*pages, clicks.*\[channel scores\]"),
+        ({"arrivals": [PAGES, CLICKS], "bounds": ["labelled fast"]}, "'labelled fast' is no bound"),
+        ({"arrivals": [PAGES, CLICKS], "bounds": ["labelled staleness news 1 hour"]}, "no path from news"),
+        ({"arrivals": [PAGES, CLICKS], "ratios": ["scores"]}, "'scores' is no ratio"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(options: dict[str, list[str]], problem: str) -> None:
+    with pytest.raises(DeclarationError, match=problem):
+        simulate_workflows([search()], HOUR, **options)
+
+
+def test_a_workflow_without_bounds_has_nothing_to_keep() -> None:
+    workflow = kn.Workflow("w")
+    workflow.channel("a", "x int")
+    workflow.view("v", "SELECT x FROM a")
+    with pytest.raises(DeclarationError, match="has no bounds"):
+        simulate_workflows([workflow], HOUR, arrivals=["a 10 rows every 1 hour"])
