@@ -3,15 +3,15 @@
 The seam to the catalog and to the engine:
 
 - *Input* is a frozen `SchedulingState`: per channel its blocks (stored, with the points between which they lead), per
-  output channel its head and the block types that its readers accept, the times of the source points, the bounds and
-  the present time; beside it a `WorkflowModel`: tasks with variants, each with a signature, a cost model and a size
-  model. A channel of Kilonova is a chain of points, so that the catalog may list a base at any retained point and a
-  delta between any two; what it lists is what plans may read. The provenance of a point is read off its version by
-  `provenance_of`.
+  output channel its head and the block types that its readers accept, the times of the source points, and the present
+  time; beside it the bounds and a `WorkflowModel`: tasks with variants, each with a signature, a cost model and a size
+  model. `channel_observation` reads the blocks and times off channels, `provenance_of` the provenance off a version,
+  `declared_workflow` the model off a declared workflow. What is listed is what plans may read.
 - *Output* is a frozen `ExecutionPlan`: invocations in an order in which they can run, each with the blocks that every
   port reads. A stored block has the points from and to which the port is read; a block without points is written by an
-  earlier invocation of the same plan. Conversions of block types and chains of deltas are reads of the channel in
-  Kilonova, and become part of the reading task. After the plan the bounds hold, if no new data has arrived meanwhile.
+  earlier invocation of the same plan, or chained from such blocks. `planned_runs` has the same in terms of points:
+  conversions and chains are ways to read a channel there. After the plan the bounds hold, if no new data has arrived
+  meanwhile.
 
 Nothing here knows the catalog, Spark or the clock.
 """
