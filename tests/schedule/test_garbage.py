@@ -241,8 +241,27 @@ def test_with_physical_provenance_the_crawled_pages_of_figure_4_stay() -> None:
 
 def test_before_the_crawled_pages_are_compacted_only_the_output_of_figure_4_is_collected() -> None:
     before = holdings(P, replace(C, blocks=C.blocks[:3]), E, consumers=EXTRACT, physical=PHYSICAL, logical=LOGICAL)
-    for provenance in Provenance:
+    for provenance in (Provenance.LOGICAL, Provenance.PHYSICAL):
         assert going(decide_collection(before, provenance=provenance)) == {5, 6}
+
+
+def test_a_base_reflects_the_bases_of_its_version_whichever_way_it_was_computed() -> None:
+    """A.1: the logical provenance of B_e([0,2,1]) is B_p([0]) and B_c([2])."""
+
+    def versioned(state: ChannelState, *versions: Version) -> ChannelState:
+        points = zip(state.points, versions, strict=True)
+        return replace(state, points=tuple(replace(point, version=version) for point, version in points))
+
+    pages = [Version.source("c", point) for point in (1, 2, 3)]
+    urls = Version.source("p", 1)
+    outputs = [page.joined(urls).through("e", logic) for page, logic in zip(pages, (0, 0, 1), strict=True)]
+    known = holdings(versioned(P, urls), versioned(C, *pages), versioned(E, *outputs), consumers=EXTRACT)
+    assert [str(each) for each in outputs[2].inputs()] == ["c 3", "p 1"]
+    assert going(decide_collection(known)) == {2, 3, 4, 5, 6}
+    assert going(decide_collection(known, ("c",))) == {3, 4}
+    held = {each.block.number: each.held_by for each in decide_collection(known, ("c",))}
+    assert held[2] == "the base of e at point 1 reflects it"
+    assert going(decide_collection(known, provenance=Provenance.ALL)) == set()
 
 
 def test_a_base_that_a_remaining_base_reflects_stays() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 
 import pytest
 from pyspark.sql import functions as F
 
 import kilonova as kn
+from kilonova.catalog import gc_roots
 from kilonova.cli import render
 from kilonova.cli.main import main
+from kilonova.schedule.garbage import PlacedBlock, Provenance
 from kilonova.service.project import Project
 
 PAGES = "url string, confidence double"
@@ -32,6 +35,25 @@ def extraction(least: float) -> kn.Workflow:
     return workflow
 
 
+def _check_provenance(project: Project) -> None:
+    """A.1: the physical and the logical provenance of B_e([0,2,1]), and of the compacted B_e([0,1,0])."""
+    with project.catalog.reading() as tx:
+        roots = gc_roots.gc_roots(tx, Provenance.PHYSICAL)
+    names = {
+        PlacedBlock(name, block.number): f"{name[0]} {block.kind}"
+        for name, state in roots.states.items()
+        for block in state.blocks
+    }
+    physical: dict[str, set[str]] = defaultdict(set)
+    for read, made in roots.physical:
+        physical[names[made]].add(names[read])
+    assert physical["e B3"] == {"p B1", "c B1", "c Δ1→2", "c Δ2→3"}
+    assert physical["e B2"] == {"e B1", "e Δ1→2"}
+    extracted = roots.states["extracted"]
+    logical = {point: {str(each) for each in extracted.version(point).inputs()} for point in (2, 3)}
+    assert logical == {2: {"place_urls 1", "crawled_pages 2"}, 3: {"place_urls 1", "crawled_pages 3"}}
+
+
 def test_figure_4_has_the_version_vectors_of_the_paper(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,10 +68,12 @@ def test_figure_4_has_the_version_vectors_of_the_paper(
     project.run()
     crawl(("b", 0.95))
     project.run()
+    project.compact("extracted")
     project.apply(extraction(0.93))
     crawl(("a", 0.91))
     project.run()
 
+    _check_provenance(project)
     found = project.versions("extracted")
     assert [each.name for each in found.ancestors] == ["crawled_pages", "place_urls", "extracted"]
     assert [(each.point, each.components, each.frontier) for each in found.points] == [

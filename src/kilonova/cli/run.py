@@ -387,12 +387,14 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted, and why the rest is kept.")
     ] = False,
-    provenance: Annotated[str | None, typer.Option(help="Provenance that retains blocks: logical or physical.")] = None,
+    provenance: Annotated[
+        str | None, typer.Option(help="Provenance that retains blocks: logical, physical or all.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Delete the blocks that no cursor, reader, pin or provenance needs."""
-    if provenance not in (None, "logical", "physical"):
-        raise SettingsError(f"there is no provenance {provenance!r}", hint="Use logical or physical")
+    if provenance not in (None, "logical", "physical", "all"):
+        raise SettingsError(f"there is no provenance {provenance!r}", hint="Use logical, physical or all")
     with project() as opened:
         done = opened.collect_garbage(channels or None, dry_run=dry_run, provenance=provenance)
     if json or common.json:

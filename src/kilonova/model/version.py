@@ -179,6 +179,22 @@ class Version:
             }
         )
 
+    def inputs(self) -> tuple[Version, ...]:
+        """Return the versions of the inputs that this version of a task's output reflects: V⟨1⟩, V⟨2⟩, … (A.1).
+
+        Inputs that one task writes are one version, in which paths of all of them are.
+
+        >>> version = Version.source("a", 1).through("t", 0).joined(Version.source("b", 2)).through("u", 0)
+        >>> [str(each) for each in version.inputs()]
+        ['b 2', 'a›t 1[0]']
+        """
+        found: dict[str, dict[Path, Entry]] = {}
+        for path, entry in self.entries:
+            if len(path) > 1:
+                before = _entry((each.logic[:-1], each.first, each.last) for each in entry)
+                found.setdefault(path[-2], {})[path[:-1]] = before
+        return tuple(Version.of(entries) for _, entries in sorted(found.items()))
+
     def with_logic(self, task: str, old: int, new: int) -> Version:
         """Return this version with a logic version of a task instead of another one.
 

@@ -176,7 +176,9 @@ def new_input(
     ends = read_ends(state, channels, ends)
     inputs = state.task.sources if state.detached else triggering_inputs(state.task)
     if not state.started:
-        return "its logic has not run yet" if any(channels[name].settled(ends[name]) for name in inputs) else None
+        output = state.previous is not None and state.previous.started  # which may have to become empty
+        some = output or any(channels[name].settled(ends[name]) for name in inputs)
+        return "its logic has not run yet" if some else None
     for name in inputs:
         if name in state.replaced:
             return f"{name} replaces its input {state.replaced[name]}"

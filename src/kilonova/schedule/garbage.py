@@ -9,8 +9,11 @@ more. A block may be removed from a channel iff
 2. no future run reads it: no cursor lies before its end with the block on the path from there to the newest
    point, no OLD or CHANGES reader needs it for the snapshot at its cursor, and it is not pinned;
 3. no retained block has a provenance reference to it: logical references (a base to the base of an input
-   that it reflects) always count, physical ones (from a block to any block read to write it) if the user asks for
-   them.
+   that it reflects), or physical ones (from a block to any block read to write it) if the user asks for them.
+
+A base reflects that of an input if its version, without its own task, is the version of that, whichever way it was
+computed; or if a run has read it up to there. In production, logical references are enough; for testing the logic of
+incremental tasks, all blocks can be retained (logic evolution, 4.3).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from kilonova.errors import NotFound
 from kilonova.model.block import Base, Block, Delta
 from kilonova.model.channel import ChannelState, PointState
 from kilonova.model.schedule import duration
+from kilonova.model.version import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +92,11 @@ class GCRoots:
 
 
 class Provenance(enum.Enum):
-    """Kind of provenance references that retain blocks."""
+    """Kind of provenance references that retain blocks; ALL retains every block, referred to or not."""
 
     LOGICAL = "logical"
     PHYSICAL = "physical"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,11 @@ def decide_collection(
         for name in chosen
         for block in sorted(roots.states[name].blocks, key=lambda block: block.number)
     }
+    if provenance is Provenance.ALL:
+        return tuple(
+            GCDecision(channel=place.channel, block=block, held_by="all blocks are retained")
+            for place, block in blocks.items()
+        )
     held = {PlacedBlock(name, number): why for name in chosen for number, why in _held(name, roots).items()}
     held |= _held_by_provenance(set(blocks.keys() - held.keys()), roots, provenance)
     return tuple(
@@ -245,6 +255,21 @@ def _physical(roots: GCRoots) -> _References:
     return references
 
 
+def _reflected(
+    roots: GCRoots, bases: Mapping[tuple[str, int], Sequence[PlacedBlock]]
+) -> Iterable[tuple[PlacedBlock, PlacedBlock, str]]:
+    """Yield the bases that reflect others, by their versions, with those and how (logic evolution, A.1)."""
+    by_version: dict[Version, list[PlacedBlock]] = defaultdict(list)
+    for (name, point), places in bases.items():
+        if (version := roots.states[name].version(point)).entries:
+            by_version[version] += places
+    for (name, point), places in bases.items():
+        for version in roots.states[name].version(point).inputs():
+            for read in by_version.get(version, ()):
+                for made in places:
+                    yield made, read, f"the base of {name} at point {point} reflects it"
+
+
 def _logical(roots: GCRoots) -> _References:
     """Return the bases of other channels that each base reflects."""
     bases: dict[tuple[str, int], list[PlacedBlock]] = defaultdict(list)
@@ -253,6 +278,8 @@ def _logical(roots: GCRoots) -> _References:
             if isinstance(block.kind, Base):
                 bases[name, state.settled(block.end)].append(PlacedBlock(name, block.number))
     references: _References = defaultdict(list)
+    for made, read, reason in _reflected(roots, bases):
+        references[made].append((read, reason))
     for item in roots.logical:
         if item.of == item.channel:
             continue

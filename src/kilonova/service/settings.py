@@ -138,7 +138,7 @@ class Settings(BaseSettings):
         history_retention_days: retention of events, ended firings, stopped servers and idempotency keys of ingests,
             in days; the keys are kept for at least a week.
         verify: verification of blocks when they are read: file names and `sizes`, or `checksums` as well.
-        provenance: the provenance references that retain blocks, `logical` or `physical`.
+        provenance: the provenance references that retain blocks, `logical` or `physical`; `all` retains every block.
         spark: the Spark to use.
         retry: retries of transient failures.
         sizes: size thresholds of the physical strategies.
@@ -156,7 +156,7 @@ class Settings(BaseSettings):
     log_retention_days: int = Field(default=90, ge=1)
     history_retention_days: float = Field(default=90.0, gt=0)
     verify: str = Field(default="sizes", pattern="^(sizes|checksums)$")
-    provenance: str = Field(default="logical", pattern="^(logical|physical)$")
+    provenance: str = Field(default="logical", pattern="^(logical|physical|all)$")
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)
     sizes: SizesSection = Field(default_factory=SizesSection)

@@ -121,7 +121,7 @@ class StorageMaintenance:
         Args:
             channels: the channels to collect; None for all, and logs.
             dry_run: whether to only report what would be deleted, and what retains the rest.
-            provenance: `logical` or `physical`; None for the project's setting.
+            provenance: `logical`, `physical` or `all`; None for the project's setting.
 
         Raises:
             NotFound: there is no such channel.

@@ -50,7 +50,7 @@ def garbage(
     project: CurrentProject,
     channel: Annotated[list[str] | None, Query()] = None,
     dry_run: bool = False,
-    provenance: Literal["logical", "physical"] | None = None,
+    provenance: Literal["logical", "physical", "all"] | None = None,
 ) -> GCResponse:
     """Delete the unneeded blocks of channels, or all; or list them, and the reasons to keep the others."""
     done = project.collect_garbage(channel, dry_run=dry_run, provenance=provenance)
