@@ -100,6 +100,43 @@ def test_a_removed_view_is_not_missed_by_its_readers(project: Project) -> None:
     assert versions(project, "sites")[-1] == "pages›sites 4[0]"
 
 
+def test_inputs_are_attached_and_detached(project: Project) -> None:
+    """Also to a task that is inserted: it first passes on its main input (logic evolution, 3.2.1, 3.2.3, 3.2.4)."""
+
+    def workflow(pages: str, joined: str = "") -> kn.Workflow:
+        wf = kn.Workflow("web")
+        for name in ("pages", "more"):
+            wf.channel(name, PAGES)
+        wf.channel("allowed", "site string", key="site")
+        if joined:
+            wf.view("good", joined)
+        wf.view("every", pages)
+        return wf
+
+    project.apply(workflow("SELECT url, site FROM pages"))
+    ingest(project, *ROWS)
+    project.ingest("more", project.warehouse.spark.createDataFrame([("m", 0.5, "z")], PAGES))
+    project.ingest("allowed", project.warehouse.spark.createDataFrame([("x",)], "site string"))
+    project.run()
+    project.apply(workflow("SELECT url, site FROM pages UNION ALL SELECT url, site FROM more"))
+    assert versions(project, "every") == ["more›every s[0]; pages›every 1[0]"]
+    project.run()
+    assert [row[0] for row in rows(project, "every")] == ["a", "b", "c", "d", "m"]
+    assert versions(project, "every")[-1] == "more›every 1[1]; pages›every 1[1]"
+    project.apply(workflow("SELECT url, site FROM pages"))
+    project.run()
+    assert versions(project, "every")[-1] == "more›every e[2]; pages›every 1[2]"
+    joined = "SELECT p.url, p.q, p.site FROM pages p JOIN allowed a ON p.site = a.site"
+    plan = project.apply(workflow("SELECT url, site FROM good", joined))
+    assert "inserted between pages and every" in details(plan)["good"]
+    assert versions(project, "good")[-1] == "allowed›good s[s]; pages›good 1[s]"
+    assert versions(project, "every")[-1].split("; ")[0] == "allowed›good›every s[s,2]"
+    assert versions(project, "every")[-1].split("; ")[-1] == "pages›good›every 1[s,2]"
+    project.run()
+    assert [row[0] for row in rows(project, "every")] == ["a", "b"]
+    assert versions(project, "good")[-1] == "allowed›good 1[0]; pages›good 1[0]"
+
+
 def extraction(spam: Any = None, migration: Any = None) -> kn.Workflow:
     """The running example of the paper: pages are crawled, and joined with the URLs of places."""
     wf = kn.Workflow("restaurants")

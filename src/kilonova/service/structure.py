@@ -58,12 +58,14 @@ class Rewiring:
         inputs: the inputs.
         task: its registered definition, which reads the new inputs.
         same: whether the declared definition has the same rows as that.
+        goes_on: whether its logic version goes on: its outputs have the same columns and encoding, too.
     """
 
     known: TaskVersion
     inputs: tuple[ReplacedInput, ...]
     task: Task
     same: bool
+    goes_on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,11 @@ def find_rewirings(tx: Transaction, workflow: WorkflowDefinition) -> tuple[tuple
         if inputs:
             found.append(_rewiring(known, declared[name], inputs, workflow, states))
     done = {(each.old, each.new) for one in found if one.same for each in one.inputs}
-    kept = (one for one in found if one.same or all(i.inserted and (i.old, i.new) in done for i in one.inputs))
+    kept = (
+        one
+        for one in found
+        if all((each.old, each.new) in done if each.inserted else one.goes_on for each in one.inputs)
+    )
     return tuple(kept), notes
 
 
@@ -223,7 +229,8 @@ def _rewiring(
     task = with_fingerprints_of(task, declared)
     outputs = [(workflow.channel(name), states[name].channel) for name in declared.writes if name in states]
     shaped = all(new.encoding == old.encoding and new.schema in (None, old.schema) for new, old in outputs)
-    return Rewiring(known, inputs, task, shaped and has_same_rows(replace(known, task=task, cursors=cursors), declared))
+    same = has_same_rows(replace(known, task=task, cursors=cursors), declared)
+    return Rewiring(known, inputs, task, same, shaped and same)
 
 
 def _refuse_running(tx: Transaction, rewired: Iterable[Rewiring]) -> None:
