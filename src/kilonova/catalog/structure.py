@@ -53,9 +53,9 @@ def add_copy(tx: Transaction, channel: Channel, origin: ChannelState, task: str,
     rows = [dict(row) for row in tx.connection.execute(select(point).where(*mine)).mappings()]
     for row in rows:
         row["channel_id"] = new
-        if row["state"] == PointState.FILLED.value:
-            version = codec.version_from_json(row["version"]).through(task, START)
-            row["version"] = codec.version_to_json(version)
+        for column in ("version", "extended"):
+            if row["state"] == PointState.FILLED.value and row[column] is not None:
+                row[column] = codec.version_to_json(codec.version_from_json(row[column]).through(task, START))
     insert_all(tx, point, rows)
     blocks = [block for block in origin.blocks if block.end <= last]
     for block in blocks:
