@@ -19,7 +19,7 @@ from kilonova.api.routes.context import route_context
 from kilonova.catalog import channel_store, deferred, registry, runs, workflow_files
 from kilonova.errors import InputError
 from kilonova.model.block import Delta
-from kilonova.model.run import RefreshMethod, RunKind
+from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
 from kilonova.service.project import Project, open_project
@@ -30,8 +30,8 @@ from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output,
 from tests.databases import DIALECTS, empty_database
 from tests.fakes import Prompt, Slow
 from tests.seeds import some
-from tests.service.writing import Writing, wrote
 from tests.shop import OFTEN, opened_shop
+from tests.web.browser.sites import changed
 
 HERE = "http://localhost:8620"
 LISTS = ("/", "/channels", "/tasks", "/runs", "/triggers", "/changes", "/servers", "/events", "/sign-in")
@@ -101,17 +101,6 @@ def taken_in(shop: Project) -> None:
         made = replace(a_block(channel_store.new_block(tx, "clicks", run), Delta(point - 1, point)), schema=columns)
         output = an_output("clicks", point, replace(made, columns=columns))
         runs.commit(tx, run, inputs=(), outputs=[output], advances=())
-
-
-def changed(shop: Project) -> None:
-    """Apply another definition of the view, from a file, after the first one has run."""
-    made = {"per_user": Writing(rows=1)}
-    wrote(shop.catalog, made, task="per_user", read=[("clicks", 1)], method=RefreshMethod.FULL)
-    more = kn.Workflow("shop")
-    more.file = shop.directory.resolve() / "shop.py"
-    more.channel("clicks", "user string", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
-    more.view("per_user", "SELECT user, count(*) AS n, 1 AS one FROM clicks GROUP BY user")
-    shop.apply(more)
 
 
 @pytest.fixture(scope="module", params=some(DIALECTS, 1))
@@ -312,7 +301,7 @@ def test_a_change_is_shown_before_it_is_applied(shop: Project) -> None:
         "logic version 0 → 1: its query changed",
         "removes rows; reads per_user",
         "+SELECT &lt;2&gt;",
-        "1 output migrated; it reads 1,200 rows, 3.4 kB",
+        "At the next run, 1 output is migrated, which reads 1,200 rows, 3.4 kB. 1 task downstream may fail.",
         "cannot run: it reads the column n",
         "0.2 s",
     ):

@@ -16,7 +16,7 @@ _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class RowSample:
     """Sample of the rows of source channels.
 
     Attributes:
@@ -41,8 +41,8 @@ class Sample:
     def fraction_of(self, most: int) -> float:
         """Return the fraction of rows, given the number of rows of the largest channel.
 
-        >>> Sample(rows=50).fraction_of(1000), Sample(rows=50).fraction_of(10), Sample(fraction=0.1).fraction_of(10)
-        (0.05, 1.0, 0.1)
+        >>> RowSample(rows=50).fraction_of(1000), RowSample(rows=50).fraction_of(10)
+        (0.05, 1.0)
         """
         if self.fraction is not None:
             return self.fraction
@@ -50,7 +50,7 @@ class Sample:
         return min(1.0, self.rows / max(1, most))
 
 
-def sample_of(text: str, by: tuple[str, ...] = ()) -> Sample:
+def sample_of(text: str, by: tuple[str, ...] = ()) -> RowSample:
     """Parse the size of a sample.
 
     Raises:
@@ -62,4 +62,4 @@ def sample_of(text: str, by: tuple[str, ...] = ()) -> Sample:
     found = _TEXT.fullmatch(text.strip())
     if found is None or (not found[2] and "." in found[1]):
         raise DeclarationError(f"{text!r} is not the size of a sample", hint="Write 1%, or a number of rows")
-    return Sample(fraction=float(found[1]) / 100, by=by) if found[2] else Sample(rows=int(found[1]), by=by)
+    return RowSample(fraction=float(found[1]) / 100, by=by) if found[2] else RowSample(rows=int(found[1]), by=by)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
 from kilonova.catalog import bindings, channel_store, registry
+from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import key_of
-from kilonova.model.sample import Sample
+from kilonova.model.sample import RowSample
 from kilonova.model.schema import Schema
 from kilonova.query.properties import unique
 from kilonova.query.tree import scans
@@ -114,7 +115,7 @@ def preview(
     *,
     examples: int = 5,
     verify: bool = False,
-    sample: Sample | None = None,
+    sample: RowSample | None = None,
     progress: Report = _no_report,
 ) -> Preview:
     """Run changed workflows on a branch of a project, and compare the rows with those of the present definitions.
@@ -268,23 +269,32 @@ def _compared(name: str, present: ProjectResources, changed: ProjectResources, e
 
 def _key(name: str, present: ProjectResources, changed: ProjectResources, common: Collection[str]) -> tuple[str, ...]:
     """Return columns that identify a channel's rows before and after the change; none if there are no such columns."""
-    both = _unique(name, present) & _unique(name, changed)
-    found = sorted((key for key in both if key and key <= {*common}), key=lambda key: (len(key), sorted(key)))
+    sides = []
+    for side in (present, changed):
+        with side.catalog.reading() as tx:
+            sides.append(_unique(name, channel_store.channel_states(tx), registry.tasks(tx)))
+    found = sorted(
+        (key for key in sides[0] & sides[1] if key and key <= {*common}), key=lambda key: (len(key), sorted(key))
+    )
     return tuple(each for each in common if each in found[0]) if found else ()
 
 
-def _unique(name: str, side: ProjectResources) -> set[frozenset[str]]:
+def _unique(
+    name: str, states: Mapping[str, ChannelState], tasks: Mapping[str, registry.TaskVersion]
+) -> set[frozenset[str]]:
     """Return the sets of columns that identify the rows of a channel: its key, or those that follow from its query."""
-    with side.catalog.reading() as tx:
-        states = channel_store.channel_states(tx)
-        tasks = registry.tasks(tx, registry.writers(tx, [name])[name]).values()
     if key := key_of(states[name].channel.encoding):
         return {frozenset(key)}
-    change = next((found for known in tasks if (found := change_of(known.task)) is not None), None)
+    known = tasks.get(name)
+    change = None if known is None else change_of(known.task)
     if change is None:
         return set()
     read = {scan.channel: states[scan.channel].current for scan in scans(change.tree)}
-    return set(map(frozenset, unique(change.tree, known_of(read))))
+    facts = dict(known_of(read))
+    for channel in read:
+        if not facts[channel].key and (inner := sorted(map(sorted, _unique(channel, states, tasks)), key=len)):
+            facts[channel] = replace(facts[channel], key=tuple(inner[0]))
+    return set(map(frozenset, unique(change.tree, facts)))
 
 
 def _rows(resources: ProjectResources, name: str) -> DataFrame | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kilonova.declare.workflow import Declared, Workflow
-    from kilonova.model.sample import Sample
+    from kilonova.model.sample import RowSample
     from kilonova.service.preview import Preview
     from kilonova.warehouse.warehouse import Warehouse
 
@@ -98,7 +98,7 @@ class Project:
         *,
         examples: int = 5,
         verify: bool = False,
-        sample: Sample | None = None,
+        sample: RowSample | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Preview:
         """Return what registering workflows would change in the rows; see `kilonova.service.preview.preview`."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kilonova.warehouse.blocks import column
@@ -74,7 +74,7 @@ def _as_bags(both: DataFrame, names: Sequence[str], key: Sequence[str], examples
     rows: list[tuple[Any, ...]] = []
     if examples and (added or removed):
         some = counts.where(old != new).withColumn("_sign", F.when(new > old, "+").otherwise("-"))
-        rows = fetch(some.select("_sign", *map(column, names)).orderBy(F.abs(F.hash(*map(column, names)))), examples)
+        rows = fetch(some.select("_sign", *map(column, names)).orderBy(_hash(names)), examples)
     return RowDifference(
         before=first, after=second, added=added, removed=removed, examples=tuple(_examples(rows, names))
     )
@@ -95,10 +95,12 @@ def _by_key(both: DataFrame, names: Sequence[str], key: Sequence[str], examples:
     first, second, added, removed, changed, *counts = map(int, totals)
     rows: list[tuple[Any, ...]] = []
     if examples and (added or removed):
-        sides = F.array(F.struct(F.lit("-").alias("sign"), old.alias("row")), F.struct(F.lit("+").alias("sign"), new.alias("row")))
+        sides = F.array(
+            F.struct(F.lit("-").alias("sign"), old.alias("row")), F.struct(F.lit("+").alias("sign"), new.alias("row"))
+        )
         some = pairs.where(differs).select(*map(column, key), F.explode(sides).alias("_side"))
         some = some.where(F.col("_side.row").isNotNull()).orderBy(
-            F.abs(F.hash(*map(column, key))), *map(column, key), F.col("_side.sign").desc()
+            _hash(key), *map(column, key), F.col("_side.sign").desc()
         )
         chosen = (column(name) if name in key else F.col("_side.row")[f"c{values.index(name)}"] for name in names)
         rows = fetch(some.select(F.col("_side.sign"), *chosen), examples)
@@ -111,6 +113,11 @@ def _by_key(both: DataFrame, names: Sequence[str], key: Sequence[str], examples:
         differing=tuple((name, count) for name, count in zip(values, counts, strict=True) if count),
         examples=tuple(_examples(rows, names)),
     )
+
+
+def _hash(names: Sequence[str]) -> Column:
+    """Return a hash of columns of any types, by which examples are chosen: Spark has none of maps."""
+    return F.xxhash64(*(column(name).cast("string") for name in names))
 
 
 def _examples(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Sequence[Example]:

@@ -13,7 +13,7 @@ from kilonova.errors import DeclarationError
 from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import key_of
 from kilonova.model.row_count import RowCount
-from kilonova.model.sample import Sample
+from kilonova.model.sample import RowSample
 from kilonova.model.task import Task
 from kilonova.service.ingests import Ingests
 from kilonova.service.resources import ProjectResources
@@ -93,7 +93,7 @@ def sample_scope(plans: Sequence[WorkflowPlan], registered: Mapping[str, Task]) 
     )
 
 
-def take_sample(branch: ProjectResources, sample: Sample, scope: SampleScope) -> tuple[SampledChannel, ...]:
+def take_sample(branch: ProjectResources, sample: RowSample, scope: SampleScope) -> tuple[SampledChannel, ...]:
     """Replace the rows of source channels on a branch by a sample, and let the tasks of a scope start from scratch.
 
     Raises:
@@ -135,7 +135,7 @@ def take_sample(branch: ProjectResources, sample: Sample, scope: SampleScope) ->
     )
 
 
-def _columns(state: ChannelState, sample: Sample) -> tuple[str, ...]:
+def _columns(state: ChannelState, sample: RowSample) -> tuple[str, ...]:
     """Return the columns by which the rows of a source channel are chosen; none if it is read as a whole."""
     schema = state.stored_schema
     assert schema is not None

@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import kilonova as kn
 from bench.crowd import fill, workflows
 from kilonova.catalog import channel_store, runs
 from kilonova.model.block import Delta
-from kilonova.model.run import Committed
+from kilonova.model.run import Committed, RefreshMethod
 from kilonova.service.project import Project, open_project
 from kilonova.service.spark_operations import SparkOperations
 from kilonova.web.application import serve_http
 from tests.catalog.building import a_block, an_output, begin
 from tests.fakes import Prompt
+from tests.service.writing import Writing, wrote
 from tests.shop import OFTEN
 
 
@@ -61,3 +63,14 @@ def arrived(project: Project, channel: str) -> int:
         output = an_output(channel, points[channel], replace(block, schema=schema, columns=schema))
         assert isinstance(runs.commit(tx, run, inputs=(), outputs=[output], advances=()), Committed)
     return run
+
+
+def changed(shop: Project) -> None:
+    """Apply another definition of the view, from a file, after the first one has run."""
+    made = {"per_user": Writing(rows=1)}
+    wrote(shop.catalog, made, task="per_user", read=[("clicks", 1)], method=RefreshMethod.FULL)
+    more = kn.Workflow("shop")
+    more.file = shop.directory.resolve() / "shop.py"
+    more.channel("clicks", "user string", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
+    more.view("per_user", "SELECT user, count(*) AS n, 1 AS one FROM clicks GROUP BY user")
+    shop.apply(more)

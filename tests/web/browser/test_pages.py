@@ -17,9 +17,9 @@ from tests.catalog.building import LEASE
 from tests.fakes import Prompt
 from tests.seeds import some
 from tests.web.browser.browser import Visitor, landed
-from tests.web.browser.sites import Site
+from tests.web.browser.sites import Site, changed
 
-LISTS = ("/", "/channels", "/tasks", "/runs", "/triggers", "/servers", "/events")
+LISTS = ("/", "/channels", "/tasks", "/runs", "/triggers", "/changes", "/servers", "/events")
 SINGLE = (
     "/channels/orders_eu",
     "/channels/orders_eu_clean",
@@ -85,20 +85,45 @@ def test_pages_can_be_read_by_all_and_in_all_windows(
         expect(page.locator("#live")).to_have_attribute("data-state", "live")
         if path not in NOWHERE:
             expect(page.locator("[aria-busy=true]")).to_have_count(0)
-        faults += [f"{path}: {fault}" for fault in page.evaluate(FAULTS)]
-        ground = page.evaluate(GROUND)
-        barriers = Axe().run(page).response["violations"]
-        page.emulate_media(color_scheme="dark")
-        barriers += Axe().run(page, options=COLOURS).response["violations"]
-        faults += [f"{path}: {each['help']}: {each['nodes'][0]['html']}" for each in barriers]
-        if page.evaluate(GROUND) == ground:
-            faults.append(f"{path}: is the same in light and dark")
-        page.emulate_media(color_scheme="light")
-        for width, height in ((1920, 1080), (1280, 800), (390, 844)):
-            page.set_viewport_size({"width": width, "height": height})
-            taken, there = page.evaluate(WIDE)
-            if taken > there:
-                faults.append(f"{path}: {taken} pixels wide in a window of {there}")
+        faults += [f"{path}: {fault}" for fault in faults_of(page)]
+    assert not faults
+
+
+def faults_of(page: Page) -> list[str]:
+    """What keeps a page from being read by all and in all windows."""
+    faults: list[str] = page.evaluate(FAULTS)
+    ground = page.evaluate(GROUND)
+    barriers = Axe().run(page).response["violations"]
+    page.emulate_media(color_scheme="dark")
+    barriers += Axe().run(page, options=COLOURS).response["violations"]
+    faults += [f"{each['help']}: {each['nodes'][0]['html']}" for each in barriers]
+    if page.evaluate(GROUND) == ground:
+        faults.append("it is the same in light and dark")
+    page.emulate_media(color_scheme="light")
+    for width, height in ((1920, 1080), (1280, 800), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        taken, there = page.evaluate(WIDE)
+        if taken > there:
+            faults.append(f"{taken} pixels wide in a window of {there}")
+    return faults
+
+
+def test_changes_of_logic_can_be_read_by_all_and_in_all_windows(site: Site, visit: Visitor) -> None:
+    changed(site.project)
+    page = visit(site.address)
+    faults = []
+    for path in ("/changes/shop", "/tasks/per_user/rollback?version=0"):
+        page.goto(path)
+        page.get_by_role("button", name="Preview").click()
+        expect(page.locator("#preview table")).to_have_count(2)
+        expect(page.locator("[aria-busy=true]")).to_have_count(0)
+        faults += [f"{path}: {fault}" for fault in faults_of(page)]
+    page.goto("/tasks/per_user")
+    page.locator("#history summary").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#history .diff")).to_be_hidden()
+    page.keyboard.press("Enter")
+    faults += [f"{page.url}: {fault}" for fault in faults_of(page)]
     assert not faults
 
 

@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
-from kilonova.model.run import RunState
+from kilonova.declare.load import load
+from kilonova.model.encoding import Upsert
+from kilonova.model.run import RefreshMethod, RunState
+from kilonova.model.schema import Schema
 from kilonova.service.project import Project
 from tests.fakes import Prompt
+from tests.service.writing import Writing, wrote
 from tests.web.browser.browser import Visitor
 from tests.web.browser.sites import Site, answering, crowded
 
@@ -45,6 +49,84 @@ class Rows(Prompt):
         done: Future[Any] = Future()
         done.set_result([self.project.reader.channel(arguments["channel"]).state.latest_distinct, arguments["file"]])
         return done
+
+
+CRAWL = """
+import kilonova as kn
+
+crawl = kn.Workflow("crawl")
+crawl.channel("pages", "url string, site string, quality double", key="url")
+crawl.view("good", '''SELECT url, site, quality
+FROM pages
+WHERE quality > {}''')
+crawl.view("sites", "SELECT site, count(*) AS pages FROM good GROUP BY site")
+"""
+
+
+class Planner(Prompt):
+    """Plans what the file of a workflow defines, and previews what that could make of its rows."""
+
+    project: Project
+
+    def operation(self, what: str, **arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_running_or_notify_cancel()
+        if what == "preview":
+            done.set_result(CRAWL_PREVIEW)
+        else:
+            done.set_result([plan.to_dict() for plan in self.project.plan_all(load(Path(arguments["file"])))])
+        return done
+
+
+def preview_of(
+    channel: str, before: int, after: int, key: str, rows: list[tuple[str, dict[str, Any]]]
+) -> dict[str, Any]:
+    """The difference in a channel of which all rows change, or some are removed."""
+    changed = before if rows[1][0] == "+" else 0
+    return {
+        "channel": channel,
+        "before": before,
+        "after": after,
+        "added": changed,
+        "removed": changed or before - after,
+        "columns": [],
+        "examples": [{"sign": sign, "row": row} for sign, row in rows],
+        "key": [key],
+        "changed": changed,
+        "differing": {"pages": changed} if changed else {},
+    }
+
+
+CRAWL_PREVIEW = {
+    "plans": [],
+    "channels": [
+        preview_of(
+            "good",
+            24_120,
+            17_342,
+            "url",
+            [
+                ("-", {"url": f"https://s{number}.org/{number * 7919}", "site": f"s{number}.org", "quality": quality})
+                for number, quality in ((18, 0.52), (35, 0.61), (22, 0.55), (20, 0.64))
+            ],
+        ),
+        preview_of(
+            "sites",
+            40,
+            40,
+            "site",
+            [
+                (sign, {"site": f"s{number}.org", "pages": pages})
+                for number, before, after in ((17, 710, 483), (27, 620, 424), (28, 571, 390))
+                for sign, pages in (("-", before), ("+", after))
+            ],
+        ),
+    ],
+    "wrong": [],
+    "verified": ["good"],
+    "sample": [{"channel": "pages", "by": ["url"], "rows": 49_871, "of": 5_000_000}],
+    "failed": [],
+}
 
 
 @dataclass(frozen=True)
@@ -100,6 +182,31 @@ def test_a_page_has_its_picture(name: str, path: str, shown: Site, visit: Visito
     page.goto(path.format(running=running))
     expect(page.locator("#live")).to_have_text("live")
     pictures.take(page, name)
+
+
+def test_a_change_and_its_preview_have_their_pictures(tmp_path: Path, visit: Visitor, pictures: Pictures) -> None:
+    place, server = tmp_path / "crawl", Planner()
+    place.mkdir()
+    with answering(place, server) as site:
+        server.project = site.project
+        site.project.create()
+        (place / "crawl.py").write_text(CRAWL.format(0.5))
+        site.project.apply_all(load(place / "crawl.py"))
+        columns = Schema.of(("url", "string"), ("site", "string"), ("quality", "double"))
+        rows = Writing(rows=5_000_000, base=True, encoding=Upsert(("url",)), schema=columns)
+        wrote(site.project.catalog, {"pages": rows})
+        good = {"good": replace(rows, rows=2_412_007)}
+        wrote(site.project.catalog, good, task="good", read=[("pages", 1)], method=RefreshMethod.FULL)
+        (place / "crawl.py").write_text(CRAWL.format(0.65))
+        page = visit(site.address)
+        page.goto("/changes/crawl")
+        expect(page.locator("#plan")).to_contain_text("Migrated")
+        pictures.take(page, "changes")
+        page.get_by_role("button", name="Preview").click()
+        page.locator("#preview").scroll_into_view_if_needed()
+        expect(page.locator("#preview")).to_contain_text("as recomputed")
+        page.evaluate("document.querySelector('#preview').scrollIntoView({block: 'end'})")
+        pictures.take(page, "preview")
 
 
 def test_a_phone_has_its_picture(shown: Site, visit: Visitor, pictures: Pictures) -> None:

@@ -378,7 +378,7 @@ def test_a_change_is_planned_previewed_applied_and_rolled_back(working: Site, vi
     assert quality(working) == [6, 7, 8, 9]
     assert page.evaluate("window.same")
 
-    agree(page, "Apply", "1 output migrated")
+    agree(page, "Apply", "1 output is migrated")
     expect(page.locator(".notice").last).to_contain_text("Apply: done")
     expect(plan).to_contain_text("Nothing changes")
     until(lambda: quality(working) == [8, 9])
@@ -390,7 +390,7 @@ def test_a_change_is_planned_previewed_applied_and_rolled_back(working: Site, vi
     page.get_by_role("link", name="Roll back…").click()
     landed(page, re.compile(r"/tasks/good/rollback\?version=0$"))
     expect(plan.locator(".of-added")).to_have_text(re.compile("quality > 5"))
-    agree(page, "Roll back", "1 output migrated")
+    agree(page, "Roll back", "1 output is migrated")
     landed(page, re.compile(r"/tasks/good$"))
     until(lambda: quality(working) == [6, 7, 8, 9])
     expect(page.locator("#history tbody tr")).to_have_count(3)

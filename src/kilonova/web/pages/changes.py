@@ -14,6 +14,7 @@ from kilonova.api.routes.context import Number, RouteContext, operation_response
 from kilonova.api.routes.workflows import file_of
 from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.role import Role
+from kilonova.service.affected_channels import DownstreamEffect
 from kilonova.service.formatting import size
 from kilonova.service.spark_operations import OperationFailed
 from kilonova.web.formatting import counted, number
@@ -30,6 +31,8 @@ def _require_admin(request: Request) -> None:
 
 
 ADMIN = [Depends(_require_admin)]
+
+_BROKEN = frozenset({DownstreamEffect.BREAKS.value, DownstreamEffect.MAY_BREAK.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,20 +153,25 @@ async def _plan(page: Page, change: _Change, what: str, **arguments: Any) -> Res
     except KilonovaError as error:
         return page.show("plan.html", problem=error.to_dict())
     expected = urlencode([("expected", plan["digest"]) for plan in plans])
-    question = _question(change, [task for plan in plans for task in plan["tasks"]])
+    broken = {each["task"] for plan in plans for each in plan["affected"] if each["effect"] in _BROKEN}
+    question = _question(change, [task for plan in plans for task in plan["tasks"]], len(broken))
     return page.show("plan.html", problem=None, plans=plans, change=change, expected=expected, question=question)
 
 
-def _question(change: _Change, tasks: Sequence[Mapping[str, Any]]) -> str:
-    """Return what is asked before a change is applied: what it does, and what that costs."""
+def _question(change: _Change, tasks: Sequence[Mapping[str, Any]], broken: int) -> str:
+    """Return what is asked before a change is applied: what it does, what that costs, and how many tasks it breaks."""
     written = [task for task in tasks if task["migration"]]
     migrated = sum(task["migrated"] for task in written)
     parts = [f"{change.verb} this change?"]
     if written:
         counts = [(migrated, "migrated"), (len(written) - migrated, "recomputed")]
-        said = " and ".join(f"{counted(count, 'output')} {how}" for count, how in counts if count)
+        said = " and ".join(
+            f"{counted(count, 'output')} {'is' if count == 1 else 'are'} {how}" for count, how in counts if count
+        )
         rows, bytes_ = (sum(task[name] for task in tasks) for name in ("rows", "bytes"))
-        parts.append(f"At the next run, {said}; it reads {number(rows)} rows, {size(bytes_)}.")
+        parts.append(f"At the next run, {said}, which reads {number(rows)} rows, {size(bytes_)}.")
+    if broken:
+        parts.append(f"{counted(broken, 'task')} downstream may fail.")
     return " ".join(parts)
 
 
