@@ -39,7 +39,10 @@ class RowSample:
             raise DeclarationError("the size of the sample is not valid", hint="Write 1%, or a number of rows")
 
     def fraction_of(self, most: int) -> float:
-        """Return the fraction of rows, given the number of rows of the largest channel.
+        """Return the fraction of rows.
+
+        Args:
+            most: the number of rows of the largest channel.
 
         >>> RowSample(rows=50).fraction_of(1000), RowSample(rows=50).fraction_of(10)
         (0.05, 1.0)
