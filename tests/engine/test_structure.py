@@ -12,6 +12,7 @@ from kilonova.catalog import channel_store
 from kilonova.service.project import Project
 from kilonova.service.workflow_plan import WorkflowPlan
 from tests.engine.test_migrations import ingest, methods, rows
+from tests.service.test_preview import files
 
 PAGES = "url string, q double, site string"
 ROWS = [("a", 0.9, "x"), ("b", 0.7, "x"), ("c", 0.55, "y"), ("d", 0.3, "y")]
@@ -57,6 +58,10 @@ def test_an_inserted_view_begins_with_the_blocks_of_its_input(project: Project) 
     assert "inserted between pages and sites: the rows that pages has are there by reference" in plan["good"]
     assert "migrated at the next run: removes the rows" in plan["good"]
     assert plan["sites"] == "reads good instead of pages, from its cursor on"
+    there = files(project)
+    previewed = {each.channel: each for each in project.preview([counting("q > 0.4")], verify=True).channels}
+    assert (previewed["sites"].added, previewed["sites"].removed) == (2, 2)
+    assert files(project) == there
     assert versions(project, "sites") == ["pages›sites 1[0]", "pages›sites 2[0]"]
     project.apply(counting("q > 0.4"))
     assert blocks(project, "good") == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kilonova as kn
-from kilonova.catalog import channel_store
-from kilonova.errors import DeclarationError
+from kilonova.catalog import channel_store, runs
+from kilonova.errors import Conflict, DeclarationError
+from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
 from kilonova.service.workflow_plan import WorkflowPlan
 from tests.databases import Clock
@@ -175,6 +177,43 @@ def test_what_is_inserted_and_what_is_not(tmp_path: Path) -> None:
         project.run()
         assert flow.found("first") == {1: 4, 2: 9}
         flow.check()
+
+
+def test_a_run_of_a_task_downstream_and_two_possible_tasks_are_obstacles(tmp_path: Path) -> None:
+    with GeneratedProject(tmp_path, Clock(), tmp_path / "template.db") as project:
+        flow = Flow(project)
+        flow.apply()
+        flow.ingest((1, 4))
+        project.run()
+        flow.insert(0, 3)
+        with project.catalog.writing() as tx:
+            lease = timedelta(minutes=1)
+            run, _ = runs.start(tx, kind=RunKind.TASKS, tasks=["second"], writes=["second"], owner="me", lease=lease)
+        with pytest.raises(Conflict, match="a task is inserted or removed before this one, which is running"):
+            project.apply(declared(flow.filters))
+        with project.catalog.writing() as tx:
+            runs.fail(tx, run, "stopped")
+        flow.apply()
+
+        def both(one: kn.New, other: kn.New) -> kn.Delta:
+            return one
+
+        def joined(rows: kn.New) -> kn.Delta:
+            return rows
+
+        def workflow(inputs: Sequence[str]) -> kn.Workflow:
+            made = kn.Workflow("v")
+            for name in inputs:
+                Filter(name, 7).declare(made, "source")
+            if inputs:
+                made.task(schema=COLUMNS, key="k", reads=dict(zip(("one", "other"), inputs, strict=True)))(both)
+            made.task(schema=COLUMNS, key="k", reads={"rows": "both" if inputs else "source"})(joined)
+            return made
+
+        project.apply(workflow(()))
+        project.run()
+        (detail,) = (each.detail for each in project.plan(workflow(("a", "b"))).tasks if each.task.name == "joined")
+        assert "more than one task leads from source to its new inputs, so that none counts as inserted" in detail
 
 
 def test_rows_that_are_there_stay_only_if_they_are_not_computed_again(tmp_path: Path) -> None:

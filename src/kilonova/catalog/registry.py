@@ -37,6 +37,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.logic import Function, Logic, Sql
 from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode, Port, Task, Variant, productions_from_text, productions_to_text
+from kilonova.model.version import START
 from kilonova.query.function_migration import FunctionMigration
 from kilonova.query.view_migration import ViewMigration
 from kilonova.query.view_tasks import ViewChange
@@ -615,13 +616,13 @@ class VersionRecord:
 def versions(tx: Transaction, name: str) -> tuple[VersionRecord, ...]:
     """Return the logic versions of a task, and of the relations that are, or were, materialized for it if it is a view.
 
-    They are in the order of registration.
+    They are in the order of registration, without the no-op that an inserted task has been before.
     """
     task, logic = tables.task.c, tables.logic.c
     query = (
         select(task.name, logic.version, logic.registered, logic.writes, logic.outputs)
         .join(tables.logic, logic.task_id == task.id)
-        .where(or_(task.name == name, task.view == name))
+        .where(or_(task.name == name, task.view == name), logic.version > START)
         .order_by(logic.registered, task.name, logic.version)
     )
     return tuple(

@@ -10,6 +10,7 @@ from kilonova.errors import DeclarationError
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.run import CostSample, RefreshMethod
 from kilonova.model.task import Task, Variant
+from kilonova.model.version import START
 from kilonova.query.migration.migration import NoMigration
 from kilonova.query.view_migration import derive_variants
 from kilonova.query.view_tasks import change_of, known_of
@@ -137,6 +138,8 @@ def _variants(
         found = derive_function_migration(written.task, task, written.logic, states[name], declared[name], states)
         if found is not None:
             return found
+        if written.logic == START:
+            return NoMigration(reason="no migration from kn.START is declared")
         return NoMigration(reason=f"no migration from the logic version {written.logic} is declared")
     old, new = change_of(written.task), change_of(task)
     if old is None or new is None:

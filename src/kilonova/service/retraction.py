@@ -91,7 +91,7 @@ def _replacement(tx: Transaction, task: str, version: int, to: int | None) -> in
         return to
     faulty = registry.retracted(tx).get(task, frozenset())
     earlier = [each.logic for each in registry.versions(tx, task) if each.task == task and each.logic < version]
-    usable = [each for each in earlier if each not in faulty and each >= 0]
+    usable = [each for each in earlier if each not in faulty]
     if not usable:
         raise DeclarationError(
             f"no earlier logic version can replace the version {version}",

@@ -550,6 +550,19 @@ class BranchStorage(Storage):
     def _place(self, block: BlockName) -> str:
         return self._origin._place(block) if block.number <= self._until else super()._place(block)
 
+    def seal(self, block: BlockName, manifest: str) -> None:
+        """Write a manifest of a block of the branch; blocks of the warehouse get no manifests of placements in it."""
+        if block.number > self._until:
+            super().seal(block, manifest)
+
+    def unseal(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        """Delete manifests of blocks of the branch."""
+        super().unseal(each for each in placements if each[0].number > self._until)
+
+    def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        """Mark placements of blocks of the branch."""
+        super().mark_committed(each for each in placements if each[0].number > self._until)
+
     def delete(self, blocks: Iterable[BlockName]) -> None:
         """Delete the directories of blocks of the branch; those of the warehouse are ignored, as missing ones are."""
         super().delete(block for block in blocks if block.number > self._until)
