@@ -1,0 +1,118 @@
+"""Points that violate a bound are not read, neither by users nor by tasks, and what is read instead is retained."""
+
+from __future__ import annotations
+
+import pytest
+
+import kilonova as kn
+from kilonova.catalog import channel_store
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.errors import BoundViolated, KilonovaError
+from kilonova.model.version import Reflection, Version
+from kilonova.schedule.due import due_reason, read_ends
+from kilonova.service.project import Project
+from tests.service.writing import Writing, wrote
+from tests.shop import shop, shop_as_made
+
+__all__ = ["shop", "shop_as_made"]
+
+
+def reflecting(*points: int) -> Version:
+    return Version.of({("clicks", "per_user"): tuple(Reflection((0,), point, point) for point in points)})
+
+
+def read_at(project: Project, at: int | None = None, since: int | None = None) -> int:
+    """The point that a reader is given."""
+    with project.row_reader.pinned_plan("per_user", at, since) as plan:
+        return plan.at if since is None else plan.end  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def written(shop: Project) -> Project:
+    """A project with a consistent point of per_user, and one that lacks the clicks between two that it reflects."""
+    for _ in range(3):
+        wrote(shop.catalog, {"clicks": Writing()})
+    wrote(shop.catalog, {"per_user": Writing(version=reflecting(1), base=True)}, task="per_user", read=[("clicks", 1)])
+    wrote(shop.catalog, {"per_user": Writing(version=reflecting(1, 3))}, task="per_user", read=[("clicks", 3)])
+    return shop
+
+
+def test_a_point_that_violates_a_bound_is_not_read(written: Project) -> None:
+    assert (read_at(written), read_at(written, 2), read_at(written, None, 1)) == (2, 2, 2)
+    written.set_bound("per_user", "0")
+    assert (read_at(written), read_at(written, 1)) == (1, 1)
+    for at, since in ((2, None), (None, 2), (2, 1)):
+        with pytest.raises(BoundViolated, match="Read point 1, or change the bound") as caught:
+            read_at(written, at, since)
+        assert (caught.value.channel, caught.value.point, caught.value.code) == ("per_user", 2, "bound")
+    assert written.versions("per_user").points[0].withheld
+    assert [each.consistent for each in written.versions("per_user").points] == [False, True]
+    [found] = written.bounds(["per_user"])
+    assert (found.point, found.kept) == (2, 1)
+    written.remove_bound("per_user")
+    assert read_at(written) == 2
+
+
+def test_what_readers_are_given_is_retained(written: Project) -> None:
+    wrote(written.catalog, {"per_user": Writing(version=reflecting(1, 3), base=True)}, task="per_user")
+    written.set_bound("per_user", "0")
+    assert read_at(written) == 1
+    kept = {each.block.number: each.held_by for each in written.collect_garbage(["per_user"], dry_run=True).verdicts}
+    first = min(kept)
+    assert kept[first] == "readers are given point 1, because newer ones violate a bound"
+    written.remove_bound("per_user")
+    free = {each.block.number: each.held_by for each in written.collect_garbage(["per_user"], dry_run=True).verdicts}
+    assert free[first] is None
+
+
+def test_nothing_is_read_if_no_point_keeps_the_bound(shop: Project) -> None:
+    for _ in range(3):
+        wrote(shop.catalog, {"clicks": Writing()})
+    wrote(shop.catalog, {"per_user": Writing(version=reflecting(1, 3), base=True)}, task="per_user")
+    shop.set_bound("per_user", "0")
+    with pytest.raises(BoundViolated, match="Change the bound"):
+        read_at(shop)
+
+
+def test_a_task_waits_for_a_point_that_keeps_the_bound(written: Project) -> None:
+    workflow = kn.Workflow("more")
+
+    @workflow.task(schema="user string")
+    def copied(per_user: kn.New) -> kn.Delta:
+        return per_user
+
+    written.apply(workflow)
+
+    def state() -> tuple[str | None, int]:
+        with written.catalog.reading() as tx:
+            known = load_planner_input(tx)
+        task = known.newest["copied"]
+        return due_reason(task, known.channels), read_ends(task, known.channels)["per_user"]
+
+    assert state() == ("its logic has not run yet", 2)
+    written.set_bound("per_user", "0")
+    assert state() == ("its logic has not run yet", 1)
+    wrote(written.catalog, {"copied": Writing()}, task="copied", read=[("per_user", 1)])
+    assert state() == (None, 1)
+    written.remove_bound("per_user")
+    assert state() == ("per_user advanced from point 1 to 2", 2)
+    wrote(written.catalog, {"copied": Writing()}, task="copied", read=[("per_user", 2)])
+    wrote(written.catalog, {"clicks": Writing()})
+    written.set_bound("per_user", "0")
+    assert state() == (None, 2)  # what it has read is withheld by now
+    wrote(written.catalog, {"per_user": Writing(version=reflecting(4), base=True)}, task="per_user")
+    assert state() == ("per_user advanced from point 2 to 3", 3)
+    assert read_at(written) == 3
+
+
+def test_a_bound_that_is_refused_changes_nothing(written: Project) -> None:
+    for channel, limit, path in (
+        ("per_user", "-1 day", None),
+        ("per_user", "1 day", "user"),
+        ("clicks", "1 day", None),
+    ):
+        with pytest.raises(KilonovaError):
+            written.set_bound(channel, limit, path)
+    assert written.bounds() == ()
+    with written.catalog.reading() as tx:
+        assert channel_store.channel_state(tx, "per_user").latest_kept == 2
