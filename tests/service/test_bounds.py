@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import kilonova as kn
 from kilonova.catalog import channel_store
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.errors import BoundViolated, KilonovaError
+from kilonova.errors import BoundViolated, DeclarationError, KilonovaError
+from kilonova.model.channel import BlockType
+from kilonova.model.run import RefreshMethod
 from kilonova.model.version import Reflection, Version
 from kilonova.schedule.due import due_reason, read_ends
+from kilonova.schedule.planning import choose
 from kilonova.service.project import Project
 from tests.service.writing import Writing, wrote
 from tests.shop import shop, shop_as_made
@@ -116,3 +121,52 @@ def test_a_bound_that_is_refused_changes_nothing(written: Project) -> None:
     assert written.bounds() == ()
     with written.catalog.reading() as tx:
         assert channel_store.channel_state(tx, "per_user").latest_kept == 2
+
+
+def test_a_task_writes_the_type_of_blocks_that_readers_accept(written: Project) -> None:
+    def method(kind: BlockType | None) -> tuple[RefreshMethod, str]:
+        workflow = kn.Workflow("shop")
+        workflow.channel("clicks", "user string", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
+        workflow.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
+        if kind is not None:
+            workflow.accept_blocks("per_user", kind)
+        written.apply(workflow)
+        with written.catalog.reading() as tx:
+            known = load_planner_input(tx)
+        choice = choose(replace(known.newest["per_user"], samples=()), known.channels)
+        return choice.method, choice.reason
+
+    assert method(None)[0] is RefreshMethod.INCREMENTAL
+    assert method("base") == (
+        RefreshMethod.FULL,
+        "readers of per_user accept only bases, which incremental does not support",
+    )
+    chosen, reason = method("delta")
+    assert chosen is RefreshMethod.INCREMENTAL
+    assert "full refresh" not in reason
+
+
+@pytest.mark.parametrize(
+    ("channel", "kind", "said"),
+    [
+        ("copied", "base", "no variant of the task writes from whole relations"),
+        ("clicks", "base", "rows are ingested into the channel"),
+        ("clocks", "base", "no such channel. Did you mean clicks?"),
+        ("copied", "bases", "no type of blocks 'bases'. Did you mean base?"),
+    ],
+)
+def test_a_type_of_blocks_that_no_task_can_write_is_refused(channel: str, kind: BlockType, said: str) -> None:
+    workflow = kn.Workflow("shop")
+    workflow.channel("clicks", "user string")
+
+    @workflow.task(schema="user string")
+    def copied(clicks: kn.New) -> kn.Delta:
+        return clicks
+
+    def declared() -> None:
+        workflow.accept_blocks(channel, kind)
+        workflow.declared()
+
+    with pytest.raises(DeclarationError) as caught:
+        declared()
+    assert said in str(caught.value)

@@ -88,6 +88,7 @@ def shop(changed: Mapping[str, Any]) -> kn.Workflow:
     shop.view(**given("view", name="groups", query=GROUPS))
     shop.view("matched", "SELECT o.id FROM orders o JOIN orders2 USING (id)")
     shop.bound_staleness(**given("bound_staleness", channel="matched", path="orders", limit="1 day"))
+    shop.accept_blocks(**given("accept_blocks", channel="matched", kind="base"))
     shop.bound_inconsistency(**given("bound_inconsistency", channel="matched", limit="1 week"))
     shop.view("one", "SELECT id FROM orders2")
     shop.view("other", "SELECT n FROM orders2")
@@ -108,7 +109,7 @@ def shop(changed: Mapping[str, Any]) -> kn.Workflow:
 
 _DECLARED = (
     *("channel", "task", "sql", "view", "workflowette", "bind"),
-    *("bound_staleness", "bound_inconsistency"),
+    *("bound_staleness", "bound_inconsistency", "accept_blocks"),
 )
 DECLARING: dict[str, Callable[..., Any]] = {
     **{each: getattr(kn.Workflow, each) for each in _DECLARED},
@@ -185,6 +186,8 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "bound_inconsistency.channel": ("copied", "add copied: copied is at most 1 week inconsistent"),
     "bound_inconsistency.limit": (0, "change matched: matched is always consistent, instead of 1 week"),
+    "accept_blocks.channel": ("groups", "change groups: readers accept only bases"),
+    "accept_blocks.kind": ("delta", "change matched: readers accept only deltas"),
     "arrival.channel": ("orders", "change triggered: orders has new data, and every 1 day"),
     "arrival.rows": (5, "change triggered: orders2 has 5 new rows, and"),
     "arrival.age": ("1 hour", "change triggered: orders2 has new data that is 1 hour old, and"),
@@ -266,6 +269,7 @@ def test_a_change_is_shown_and_takes_effect(catalog: Catalog, parameter: str) ->
             "sequence_by",
             "retention",
             "rules",
+            "accepts",
         )
         assert [getattr(stored, each) for each in compared] == [getattr(channel, each) for each in compared]
     assert {name: (task.schedule, task.written) for name, task in tasks.items()} == {

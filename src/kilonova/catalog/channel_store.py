@@ -118,6 +118,7 @@ def _channel(row: Row[Any]) -> Channel:
         retention=row.retention,
         rules=STRICT if row.rules is None else codec.rules_from_json(row.rules),
         added=tuple(row.added or ()),
+        accepts=row.accepts,
     )
 
 

@@ -158,6 +158,7 @@ def _metadata(channel: Channel) -> dict[str, Any]:
         "retention": channel.retention,
         "rules": None if channel.rules == STRICT else codec.rules_to_json(channel.rules),
         "added": list(channel.added) or None,
+        "accepts": channel.accepts,
     }
 
 

@@ -73,6 +73,7 @@ channel = Table(
     Column("rules", JSON(none_as_null=True)),
     Column("added", JSON(none_as_null=True)),
     Column("stamp", String),
+    Column("accepts", String),
 )
 
 file = Table(

@@ -24,13 +24,14 @@ from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.declare.workflow import Workflow
 from kilonova.declare.workflowette import NewColumn
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest_name
+from kilonova.model.channel import BlockType
 from kilonova.model.check import Check, NotNull
 from kilonova.model.schedule import Schedule
 from kilonova.model.watched_directory import WatchedDirectory
 
 _VIEW = (
     *("key", "refresh", "description", "checks", "schedule", "materialized", "retention"),
-    *("bound_staleness", "bound_inconsistency"),
+    *("bound_staleness", "bound_inconsistency", "accept_blocks"),
 )
 _TABLE = ("description", "checks", "watch", "sequence_by", "retention", "on_new_column", "rename", "defaults")
 _WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time", "in_order")
@@ -200,7 +201,13 @@ def _materialized(fields: Mapping[str, FrontMatterField]) -> bool:
 
 
 def _bound(workflow: Workflow, view: str, fields: Mapping[str, FrontMatterField]) -> None:
-    """Declare the bounds of a view: a limit per path on its staleness, and a limit on its inconsistency."""
+    """Declare the bounds of a view, and the type of blocks that its readers accept.
+
+    The bounds are a limit per path on its staleness, and a limit on its inconsistency.
+    """
+    if (kind := _word(fields, "accept_blocks")) != "":
+        with _at(fields["accept_blocks"]):
+            workflow.accept_blocks(view, cast(BlockType, kind))
     for path, limit in _words(fields, "bound_staleness").items():
         with _at(fields["bound_staleness"]):
             workflow.bound_staleness(view, path, limit)

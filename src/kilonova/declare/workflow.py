@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from kilonova.declare.drafts import DraftTask
 from kilonova.declare.limits import Limit, limit_of
@@ -14,7 +15,7 @@ from kilonova.declare.workflowette import DeclaredTask, Names, Workflowette
 from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.binding import Binding
 from kilonova.model.bound import Bound, InconsistencyBound, StalenessBound
-from kilonova.model.channel import Channel
+from kilonova.model.channel import BlockType, Channel
 from kilonova.model.logic import Function
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Task
@@ -22,6 +23,7 @@ from kilonova.model.trigger import ArrivalTrigger, TimeTrigger, Trigger
 from kilonova.model.workflow import WorkflowDefinition as WorkflowValue
 from kilonova.model.workflow_path import path_of
 from kilonova.schedule.due import triggering_inputs
+from kilonova.schedule.planning import whole_variant
 
 Starts = Trigger | Iterable[Trigger]
 """One trigger, or several, any of which starts a binding."""
@@ -62,6 +64,7 @@ class Workflow(Workflowette):
         self.file: Path | None = None
         self._groups: dict[str, _Group] = {}
         self._bounds: list[Bound] = []
+        self._accepted: dict[str, BlockType] = {}
 
     def bound_staleness(self, channel: str, path: Names, limit: Limit) -> None:
         """Bound how long newer data of a source channel may be missing from a channel.
@@ -100,6 +103,25 @@ class Workflow(Workflowette):
             self._bounds.append(InconsistencyBound(channel=channel, limit=limit_of(limit)))
         except KilonovaError as error:
             raise error.with_context(channel=channel) from None
+
+    def accept_blocks(self, channel: str, kind: BlockType) -> None:
+        """Declare that those who read a channel want only one type of blocks (asynchronous scheduling, section 5).
+
+        Whichever there are, relations and changes can be read; this says which the task writes, so that reading is
+        cheap: with `"base"` each run writes the whole relation; with `"delta"` none does, unless no delta can lead to
+        it.
+
+        Args:
+            channel: a channel that a task or view of this workflow writes.
+            kind: `"base"` or `"delta"`.
+
+        Raises:
+            DeclarationError: there is no such type of blocks.
+        """
+        if kind not in (kinds := get_args(BlockType)):
+            hint = closest_name(str(kind), list(kinds))
+            raise DeclarationError(f"there is no type of blocks {kind!r}", channel=channel, hint=hint)
+        self._accepted[channel] = kind
 
     def workflowette(
         self,
@@ -223,12 +245,12 @@ class Workflow(Workflowette):
                 if bound.channel in foreign:
                     hint = "Declare the bound in the workflow to which the channel belongs"
                 raise DeclarationError("the workflow has no such channel to bound", channel=bound.channel, hint=hint)
+        self._check_accepted(tasks, own)
         read = {name for task in tasks for name in task.reads} - {item.name for item in channels}
         value = WorkflowValue(
             name=self.name,
             channels=(
-                *flat.channels.values(),
-                *channels,
+                *(self._accepting(each) for each in (*flat.channels.values(), *channels)),
                 *(item for name, item in foreign.items() if name in read),
             ),
             tasks=tasks,
@@ -236,6 +258,32 @@ class Workflow(Workflowette):
             bounds=tuple(self._bounds),
         )
         return Declared(value, dict(flat.functions), self.file)
+
+    def _accepting(self, channel: Channel) -> Channel:
+        """Return a channel with the type of blocks that its readers accept."""
+        return replace(channel, accepts=self._accepted[channel.name]) if channel.name in self._accepted else channel
+
+    def _check_accepted(self, tasks: Iterable[Task], channels: list[str]) -> None:
+        """Check that each channel whose readers accept one type of blocks has a task that can write these.
+
+        Raises:
+            DeclarationError: there is no such channel, no task writes it, or none of its variants writes a base.
+        """
+        writers = {name: task for task in tasks for name in task.writes}
+        for name, kind in self._accepted.items():
+            if name not in channels:
+                hint = closest_name(name, channels)
+                raise DeclarationError("the workflow has no such channel", channel=name, hint=hint)
+            if name not in writers:
+                problem = "rows are ingested into the channel, as they are given"
+                raise DeclarationError(problem, channel=name, hint="Declare it for a channel that a task writes")
+            if kind == "base" and whole_variant(writers[name]) is None:
+                raise DeclarationError(
+                    "readers accept only bases, which no variant of the task writes from whole relations",
+                    channel=name,
+                    task=writers[name].name,
+                    hint="Add a variant that reads kn.All and returns kn.Base",
+                )
 
     def _bindings(self, units: Mapping[str, tuple[Task, ...]]) -> tuple[Binding, ...]:
         """Return the declared bindings, and an implicit binding for each other task or view."""

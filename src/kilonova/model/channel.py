@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Literal
 
 from kilonova.errors import DeclarationError, NotFound
 from kilonova.model.block import Base, Block, Delta
@@ -37,6 +38,9 @@ from kilonova.model.schema import Schema, check_names
 from kilonova.model.version import Validity, Version
 from kilonova.model.watched_directory import WatchedDirectory
 
+BlockType = Literal["base", "delta"]
+"""Type of blocks: whole relations, or changes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
@@ -56,6 +60,7 @@ class Channel:
         retention: seconds for which its points stay readable; None if they do only as long as their blocks are needed.
         rules: the rules for the columns of ingested rows.
         added: the names of columns that ingests have added to those that were declared.
+        accepts: the only type of blocks that its readers accept; None if they accept both (asynchronous scheduling, 5).
 
     Raises:
         DeclarationError: the name, the schema or the encoding is invalid.
@@ -73,6 +78,7 @@ class Channel:
     retention: float | None = None
     rules: ColumnRules = STRICT
     added: tuple[str, ...] = ()
+    accepts: BlockType | None = None
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

@@ -81,7 +81,7 @@ def choose(
         return migration
     ends = read_ends(state, channels, ends)
     channels = limit_channels(channels, ends)
-    whole = _whole_variant(state.task)
+    whole = whole_variant(state.task)
     variant, method, reason = _as_declared(whole, state, channels)
     choice = VariantChoice(state=state, variant=variant, method=method, ends=ends, reason=reason)
     if method is RefreshMethod.INITIAL:
@@ -107,7 +107,7 @@ def _migration(
     previous = state.previous
     if not state.migrations or previous is None:
         return None
-    if migration_obstacle(state, channels) is not None:
+    if migration_obstacle(state, channels) is not None or _unaccepted(state.migrations[0], state, channels) is not None:
         return None
     newest, migrated = read_ends(state, channels, ends), _migrated_ends(state, previous, channels)
     seen = limit_channels(channels, migrated)
@@ -120,7 +120,7 @@ def _migration(
     }
     full = estimates[RefreshMethod.FULL]
     dearer = estimates[RefreshMethod.MIGRATION] > max(_DELTA_FACTOR * full, full + _DELTA_SECONDS)
-    if dearer and (_whole_variant(state.task) is not None or state.migrations[0].logic.derived):
+    if dearer and (whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
     return VariantChoice(
         state=state,
@@ -179,7 +179,7 @@ def choose_from_sources(
         The choice; None if the view is computed from what it materializes.
     """
     direct, own = view.task.from_sources, view.task
-    if direct is None or not view.started:
+    if direct is None or not view.started or not _accepts_bases(own, channels):
         return None
     seen = limit_channels(channels, read_ends(view, channels, ends))
     choice = replace(choose(view, channels, ends), variant=direct, method=RefreshMethod.FROM_SOURCES)
@@ -226,7 +226,7 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
 
 def full_refresh_choice(choice: VariantChoice) -> VariantChoice | None:
     """Return the choice that recomputes an output that derived logic maintains; None if it does so already."""
-    whole = _whole_variant(choice.state.task)
+    whole = whole_variant(choice.state.task)
     if choice.method.renews or not choice.variant.logic.derived:
         return None
     if whole is None:
@@ -245,7 +245,7 @@ def _as_declared(
     elif state.started:
         for variant in variants:
             if variant is not whole and variant is not state.task.from_sources:
-                obstacle = _obstacle(variant, state, channels)
+                obstacle = _unaccepted(variant, state, channels) or _obstacle(variant, state, channels)
                 if obstacle is None:
                     return variant, RefreshMethod.INCREMENTAL, f"variant {variant.name} processes only the new input"
                 reason = f"{obstacle}, which {variant.name} does not support"
@@ -290,13 +290,14 @@ def _methods(
     if declared.method is RefreshMethod.FULL or whole is None:
         return (declared.method,)
     methods = declared.variant.logic.methods
+    full = (RefreshMethod.FULL,) if _accepts_bases(declared.state.task, channels) else ()
     if RefreshMethod.AFFECTED_GROUPS not in methods:
-        return (*methods, RefreshMethod.FULL)
+        return (*methods, *full)
     own = channels[declared.state.task.writes[0]]
     there = own.snapshot(own.latest_readable).complete
     several = sum(block.statistics.rows for block in there.blocks) > 1
     groups = several and there.schema is not None and there.schema.state_columns.columns
-    return (*(each for each in methods if each is not RefreshMethod.AFFECTED_GROUPS or groups), RefreshMethod.FULL)
+    return (*(each for each in methods if each is not RefreshMethod.AFFECTED_GROUPS or groups), *full)
 
 
 def _estimates(state: TaskState, size: InputSize, methods: Sequence[RefreshMethod]) -> Mapping[RefreshMethod, float]:
@@ -337,7 +338,7 @@ def input_size(
     return InputSize(change=change, whole=whole, moved=moved)
 
 
-def _whole_variant(task: Task) -> Variant | None:
+def whole_variant(task: Task) -> Variant | None:
     """Return the first variant that recomputes the whole relation from whole relations; None if there is none."""
     for variant in task.variants:
         if all(production is Production.BASE for production in variant.productions) and all(
@@ -363,6 +364,19 @@ def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, Channel
         if port.mode is Mode.NEW and not channel.can_say(start, end):
             return f"{port.channel} was rewritten since point {start}"
     return None
+
+
+def _unaccepted(variant: Variant, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
+    """Return why readers of what a variant writes do not accept its blocks; None if they do."""
+    for name, production in zip(state.task.writes, variant.productions, strict=True):
+        if production is Production.DELTA and channels[name].channel.accepts == "base":
+            return f"readers of {name} accept only bases"
+    return None
+
+
+def _accepts_bases(task: Task, channels: Mapping[str, ChannelState]) -> bool:
+    """Return whether readers of all channels that a task writes accept bases."""
+    return all(channels[name].channel.accepts != "delta" for name in task.writes)
 
 
 def _replacement_obstacle(port: Port, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:

@@ -59,6 +59,7 @@ def metadata_changes(old: Channel, new: Channel) -> list[str]:
         found.append("declares its columns" if old.adopts else "takes the columns of the rows that are written")
     found += sequence_changes(old.sequence_by, new.sequence_by)
     found += retention_changes(old.retention, new.retention)
+    found += acceptance_changes(old, new)
     found += rule_changes(old.rules, new.rules)
     found += [f"declares the column {name}, which an ingest added" for name in old.added if name not in new.added]
     found += watch_changes(old.watch, new.watch)
@@ -78,6 +79,13 @@ def retention_changes(old: float | None, new: float | None) -> list[str]:
     if old == new:
         return []
     return ["points are kept as long as they are needed" if new is None else f"keeps points for {duration(round(new))}"]
+
+
+def acceptance_changes(old: Channel | None, new: Channel) -> list[str]:
+    """Return the change of the types of blocks that readers of a channel accept."""
+    if (None if old is None else old.accepts) == new.accepts:
+        return []
+    return ["readers accept bases and deltas" if new.accepts is None else f"readers accept only {new.accepts}s"]
 
 
 def describe_rules(rules: ColumnRules) -> list[str]:

@@ -33,6 +33,7 @@ from kilonova.service.logic_overrides import LogicOverrides, validate_same_outpu
 from kilonova.service.migration_plan import MigrationPlan, plan_migration, with_declared_migration
 from kilonova.service.plan_action import Action
 from kilonova.service.plan_descriptions import (
+    acceptance_changes,
     binding_changes,
     column_types,
     definition_changes,
@@ -485,6 +486,7 @@ def _channel_change(
         details = [describe_check(check) for check in channel.checks]
         details += sequence_changes(None, channel.sequence_by)
         details += retention_changes(None, channel.retention)
+        details += acceptance_changes(None, channel)
         details += describe_rules(channel.rules)
         details += watch_changes(None, channel.watch)
         details += [f"“{channel.description}”"] if channel.description else []
@@ -565,6 +567,8 @@ def _refuse_differences(channel: Channel, old: Channel, owner: str | None, deriv
         problem, hint = f"{belongs} its sequence_by", "Change it there"
     elif channel.retention not in (None, old.retention):
         problem, hint = f"{belongs} its retention", "Change it there"
+    elif channel.accepts not in (None, old.accepts):
+        problem, hint = f"{belongs} which blocks its readers accept", "Change it there"
     elif channel.rules not in (STRICT, old.rules):
         problem, hint = f"{belongs} its rules for columns", "Change them there"
     else:
