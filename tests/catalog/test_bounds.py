@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
 from kilonova.catalog import bounds, channel_store, events, registry, runs, tables
@@ -16,6 +19,7 @@ from kilonova.catalog.validity import _validities, present, validities
 from kilonova.errors import BoundViolated, DeclarationError, InvalidState, NotFound
 from kilonova.model.block import Base, Delta
 from kilonova.model.bound_phase import BoundPhase
+from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
 from kilonova.model.run import InputSize, RefreshMethod, RunKind, RunOutput
 from kilonova.model.task import Mode
@@ -23,8 +27,8 @@ from kilonova.model.version import Validity, Version
 from kilonova.schedule.due import read_ends
 from kilonova.schedule.planning import choose, output_version, port_inputs
 from kilonova.scheduler.bound_monitor import BoundMonitor
-from tests.catalog.building import a_block, a_task, begin, ingested, with_channels
-from tests.databases import NOON, Clock
+from tests.catalog.building import a_block, a_channel, a_task, an_output, begin, ingested, with_channels
+from tests.databases import NOON, Clock, emptied
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
@@ -117,20 +121,82 @@ def test_points_become_readable_in_the_order_in_which_readers_see_them_although_
         assert present(tx) == NOON + 4 * tick
 
 
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("begin", "commit", "fail")), st.sampled_from("ab"), st.integers(-3600, 3600)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(steps=STEPS, data=st.data())
+def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
+    catalog: Catalog, clock: Clock, steps: list[tuple[str, str, int]], data: st.DataObject
+) -> None:
+    """Whichever runs end first, whether they fail, and wherever the clock jumps."""
+    emptied(catalog)
+    with_channels(catalog, "a", "b")
+    running: list[tuple[int, dict[str, int]]] = []
+    seen: list[tuple[datetime, dict[str, int]]] = []
+    for step, channel, seconds in steps:
+        clock.forward(seconds)
+        if step == "begin" or not running:
+            with catalog.writing() as tx:
+                running.append(begin(tx, channel))
+        else:
+            run, points = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            if step == "commit":
+                _commit(catalog, run, points)
+            else:
+                with catalog.writing() as tx:
+                    runs.fail(tx, run, "no luck")
+        with catalog.reading() as tx:
+            states = channel_store.channel_states(tx)
+            newest = {name: state.latest_distinct for name, state in states.items()}
+            of = validities(tx, newest.items())
+            starts = [start for each in newest.items() if (start := of(*each).start) is not None]
+        if starts:
+            seen.append((max(starts), newest))
+    with catalog.reading() as tx:
+        filled = {n: [0, *(p.number for p in s.points if p.state is PointState.FILLED)] for n, s in states.items()}
+        every = [(name, number) for name, numbers in filled.items() for number in numbers]
+        of = validities(tx, every)
+    for time, newest in seen:
+        found = [(each, of(*each)) for each in every]
+        begun = [(each, one) for each, one in found if each[1] == 0 or (one.start is not None and one.start <= time)]
+        assert [each for each, one in begun if one.end is None or time < one.end] == sorted(newest.items())
+
+
+def test_rows_that_are_ingested_are_the_newest_until_others_are_whatever_tasks_write(
+    catalog: Catalog, clock: Clock
+) -> None:
+    with catalog.writing() as tx:
+        registry.add_channels(tx, [replace(a_channel("c"), several_writers=True), a_channel("a")], "w")
+        registry.put_task(tx, a_task("t", {"a": Mode.NEW}, ("c",)), "w")
+    for times in range(3):
+        clock.forward(60)
+        ingested(catalog, "c") if times != 1 else _write(catalog, "c", "t")
+    with catalog.reading() as tx:
+        of = validities(tx, [("c", 1), ("c", 3)])
+    assert of("c", 1) == Validity(NOON + timedelta(seconds=60), NOON + timedelta(seconds=180))
+    assert of("c", 3).end is None
+
+
+def _write(catalog: Catalog, channel: str, task: str) -> None:
+    with catalog.writing() as tx:
+        run, points = begin(tx, channel, tasks=(task,), kind=RunKind.TASKS)
+        block = a_block(channel_store.new_block(tx, channel, run), Delta(points[channel] - 1, points[channel]))
+        output = replace(
+            an_output(channel, points[channel], block, task), version=Version.source("a", 1).through("t", 0)
+        )
+        runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
+
+
 def _commit(catalog: Catalog, run: int, points: dict[str, int]) -> None:
     with catalog.writing() as tx:
         ((name, point),) = points.items()
         block = a_block(channel_store.new_block(tx, name, run), Delta(point - 1, point))
-        output = RunOutput(
-            channel=name,
-            point=point,
-            block=block,
-            version=Version.source(name, point),
-            task=None,
-            reason="",
-            seconds=0,
-        )
-        runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
+        runs.commit(tx, run, inputs=(), outputs=(an_output(name, point, block),), advances=())
 
 
 def test_staleness_is_measured_along_each_path(catalog: Catalog, clock: Clock) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from typing import Any, assert_never
@@ -21,7 +21,7 @@ from kilonova.model.channel import Channel, ChannelState, Point, PointState
 from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert, delta_schema
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
-from kilonova.model.version import Validity, Version
+from kilonova.model.version import Version
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag
 from tests.strategies import (
@@ -506,35 +506,6 @@ def test_a_channel_names_itself_in_errors() -> None:
     assert Channel(name="c", schema=None, encoding=Upsert(("id",))).key == ("id",)
 
 
-@some
-@given(st.lists(st.tuples(st.sampled_from([*PointState]), st.integers(0, 9)), max_size=6), st.data())
-def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
-    ends: list[tuple[PointState, int]], data: st.DataObject
-) -> None:
-    """Against the definition: at each time, the points that have ended by then, and the newest that can be read."""
-    points = tuple(
-        Point(
-            number=number,
-            state=state,
-            version=Version(),
-            time=None if state is PointState.RESERVED else NOON + timedelta(hours=hour),
-            run=1,
-        )
-        for number, (state, hour) in enumerate(ends, 1)
-    )
-    channel_state = ChannelState(Channel(name="c", schema=None, encoding=Append()), points, ())
-    number = data.draw(st.integers(0, channel_state.latest_readable))
-    found = channel_state.validity(number)
-    for hour in range(-1, 11):
-        time = NOON + timedelta(hours=hour, minutes=30)
-        then = [
-            point if point.time and point.time < time else replace(point, state=PointState.RESERVED) for point in points
-        ]
-        newest = replace(channel_state, points=tuple(then)).latest_distinct
-        valid = (found.start is None or found.start < time) and (found.end is None or time < found.end)
-        assert valid == (newest == channel_state.settled(number))
-
-
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_custom_encoding_without_a_diff_says_only_what_its_deltas_say(start: int) -> None:
     encoding = replace(REPLACE, has_diff=False)
@@ -547,15 +518,3 @@ def test_a_custom_encoding_without_a_diff_says_only_what_its_deltas_say(start: i
     assert replace(history.channel_state, channel=replace(history.channel_state.channel, encoding=REPLACE)).can_say(
         1, 1
     )
-
-
-def test_rows_that_came_from_outside_are_the_newest_until_others_come_whatever_tasks_write() -> None:
-    brought = [Version.source("c", 1), Version.source("c", 1).joined(Version.source("a", 7).through("t", 0))]
-    brought.append(brought[-1].beside(Version.source("c", 3)))
-    points = tuple(
-        Point(number=number, state=PointState.FILLED, version=version, time=NOON + timedelta(hours=number), run=number)
-        for number, version in enumerate(brought, 1)
-    )
-    shared = Channel(name="c", schema=None, encoding=Append(), several_writers=True)
-    assert ChannelState(shared, points, ()).validity(1) == Validity(points[0].time, points[2].time)
-    assert ChannelState(replace(shared, several_writers=False), points, ()).validity(1).end == points[1].time

@@ -35,7 +35,7 @@ from kilonova.model.encoding import (
 from kilonova.model.point_ranges import describe_points
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema, check_names
-from kilonova.model.version import Validity, Version
+from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
 
 BlockType = Literal["base", "delta"]
@@ -275,36 +275,6 @@ class ChannelState:
         """
         settled = self.settled(number)
         return self.points[bisect_left(self.points, settled, key=_number)].reflected if settled else Version()
-
-    def validity(self, number: int) -> Validity:
-        """Return the interval in which a point was the newest readable one (asynchronous scheduling, 2.1).
-
-        A filled point is readable once all points before it are filled or cancelled. Points that tasks write to a
-        source channel with several writers do not end the interval.
-
-        Raises:
-            NotFound: the point is not readable, or is no longer listed.
-        """
-        self._check(number)
-        settled = self.settled(number)
-        begun: datetime | None = None
-        start: datetime | None = None
-        for point in self.points:
-            if point.number > self.latest_readable:
-                break
-            assert point.time is not None
-            start = point.time if start is None else max(start, point.time)
-            if point.number > settled and self._arrived(point):
-                return Validity(begun, start)
-            if point.number <= settled:
-                begun = start
-        return Validity(begun, None)
-
-    def _arrived(self, point: Point) -> bool:
-        """Return whether a source channel received rows at a point."""
-        if self.channel.several_writers:
-            return point.version.begins(self.channel.name, point.number)
-        return point.state is PointState.FILLED
 
     def schema_at(self, number: int) -> Schema | None:
         """Return the relation's schema at a point: the declared one at the newest, that of a block at earlier ones.
