@@ -158,8 +158,12 @@ def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
         if starts:
             seen.append((max(starts), newest))
     with catalog.reading() as tx:
-        filled = {n: [0, *(p.number for p in s.points if p.state is PointState.FILLED)] for n, s in states.items()}
-        every = [(name, number) for name, numbers in filled.items() for number in numbers]
+        every = [
+            (name, number)
+            for name, state in states.items()
+            for number in (0, *(p.number for p in state.points if p.state is PointState.FILLED))
+            if number <= state.latest_readable
+        ]
         of = validities(tx, every)
     for time, newest in seen:
         found = [(each, of(*each)) for each in every]
