@@ -18,8 +18,10 @@ from kilonova.schedule.asynchrony.baselines import RandomChoice, SingleStepSched
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, DataBlock
 from kilonova.schedule.asynchrony.processing_methods import only_base_blocks, only_consistent_blocks
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes
+from kilonova.schedule.asynchrony.scenario import Scenario
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
-from kilonova.schedule.asynchrony.simulation import PlanningScheduler, Scenario, SimulationResult, simulate
+from kilonova.schedule.asynchrony.simulation import PlanningScheduler, simulate
+from kilonova.schedule.asynchrony.simulation_result import SimulationResult
 from kilonova.schedule.asynchrony.widgets import (
     UnitCosts,
     Widget,

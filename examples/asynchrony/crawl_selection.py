@@ -15,7 +15,7 @@ from datetime import timedelta
 from kilonova.model.bound import InconsistencyBound, StalenessBound
 from kilonova.model.version import Path
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
-from kilonova.schedule.asynchrony.simulation import Feed, Scenario
+from kilonova.schedule.asynchrony.scenario import Feed, Scenario
 from kilonova.schedule.asynchrony.widgets import (
     UnitCosts,
     bag_union,

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from kilonova.model.bound import StalenessBound
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
-from kilonova.schedule.asynchrony.simulation import Feed, Scenario
+from kilonova.schedule.asynchrony.scenario import Feed, Scenario
 from kilonova.schedule.asynchrony.widgets import UnitCosts, bag_union, channel_model, stateless, workflow_of
 
 SPLIT = UnitCosts(fixed=0.002, read=0.0003, probe=0.0, write=0.01)

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from kilonova.model.bound import InconsistencyBound, StalenessBound
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
-from kilonova.schedule.asynchrony.simulation import Feed, Scenario
+from kilonova.schedule.asynchrony.scenario import Feed, Scenario
 from kilonova.schedule.asynchrony.widgets import (
     UnitCosts,
     channel_model,

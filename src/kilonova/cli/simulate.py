@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -13,6 +13,9 @@ from kilonova.cli.options import JsonFlag, common, reader
 from kilonova.cli.project import Workflows, load_all
 from kilonova.model.schedule import duration
 from kilonova.service.formatting import seconds
+
+if TYPE_CHECKING:
+    from kilonova.service.simulated_workflow import WorkflowSimulation
 
 commands = typer.Typer()
 
@@ -39,7 +42,7 @@ def simulate(
 ) -> None:
     """Simulate workflows under their bounds: how often tasks would run, at which cost, and how stale data would be."""
     from kilonova.declare.schedules import seconds_of
-    from kilonova.service.simulated_workflow import describe_place, simulate_workflows
+    from kilonova.service.simulated_workflow import simulate_workflows
 
     workflows = load_all(files)
     with reader() as history:
@@ -53,30 +56,42 @@ def simulate(
             history=history,
         )
     if json or common.json:
-        render.as_json(
+        render.as_json(_record(found))
+    else:
+        _show(found)
+
+
+def _record(found: WorkflowSimulation) -> dict[str, object]:
+    """Return a simulation as a record for JSON, with times in seconds."""
+    from kilonova.service.simulated_workflow import describe_place
+
+    return {
+        "bounds": [
             {
-                "bounds": [
-                    {
-                        "channel": each.bound.channel,
-                        "bound": describe_place(each.bound),
-                        "limit": each.bound.limit.total_seconds(),
-                        "violations": each.violations,
-                        "median_lag": each.median_lag.total_seconds(),
-                        "worst": each.worst.total_seconds(),
-                        "amounts": each.amounts,
-                    }
-                    for each in found.bounds
-                ],
-                "invocations": [
-                    {"task": step.task, "variant": step.variant, "count": count, "seconds": 3600 * hours}
-                    for step, (count, hours) in found.invocations.items()
-                ],
-                "runs": len(found.result.runs),
-                "seconds": 3600 * found.result.cost,
-                "unmet": found.result.unmet,
+                "channel": each.bound.channel,
+                "bound": describe_place(each.bound),
+                "limit": each.bound.limit.total_seconds(),
+                "violations": each.violations,
+                "median_lag": each.median_lag.total_seconds(),
+                "worst": each.worst.total_seconds(),
+                "amounts": each.amounts,
             }
-        )
-        return
+            for each in found.bounds
+        ],
+        "invocations": [
+            {"task": step.task, "variant": step.variant, "count": count, "seconds": 3600 * hours}
+            for step, (count, hours) in found.invocations.items()
+        ],
+        "runs": len(found.result.runs),
+        "seconds": 3600 * found.result.cost,
+        "unmet": found.result.unmet,
+    }
+
+
+def _show(found: WorkflowSimulation) -> None:
+    """Print a simulation: its arrivals, a table of bounds and one of tasks."""
+    from kilonova.service.simulated_workflow import describe_place
+
     arrivals = ", ".join(
         f"{render.number(round(feed.rows))} rows of {feed.channel} every {duration(round(feed.every.total_seconds()))}"
         for feed in found.feeds

@@ -19,7 +19,9 @@ from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousSche
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
 from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
 from kilonova.schedule.asynchrony.execution_plan import TaskStep
-from kilonova.schedule.asynchrony.simulation import Feed, Scenario, SimulationResult, simulate
+from kilonova.schedule.asynchrony.scenario import Feed, Scenario
+from kilonova.schedule.asynchrony.simulation import simulate
+from kilonova.schedule.asynchrony.simulation_result import SimulationResult
 from kilonova.service.bound_plan import complete_bound
 
 if TYPE_CHECKING:

@@ -122,6 +122,10 @@ class TestDeltaChains:
         blocks = (delta("c", 0, 1, MONOTONE), delta("c", 1, 2))
         assert with_compulsory_chains(blocks, frozenset()) == blocks
 
+    def test_another_way_through_a_monotone_delta_breaks_a_chain(self) -> None:
+        blocks = (delta("c", 1, 3), delta("c", 3, 4), delta("c", 2, 3, MONOTONE))
+        assert with_compulsory_chains(blocks, frozenset()) == blocks
+
     def test_where_two_deltas_begin_the_chain_ends(self) -> None:
         blocks = (delta("c", 0, 1), delta("c", 1, 2), delta("c", 1, 3))
         assert with_compulsory_chains(blocks, frozenset()) == blocks

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,14 +18,9 @@ from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousSche
 from kilonova.schedule.asynchrony.baselines import RandomChoice, SingleStepScheduler
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE
 from kilonova.schedule.asynchrony.processing_methods import only_base_blocks, only_consistent_blocks
-from kilonova.schedule.asynchrony.simulation import (
-    Feed,
-    PlanningScheduler,
-    Scenario,
-    SimulationResult,
-    arrivals_of,
-    simulate,
-)
+from kilonova.schedule.asynchrony.scenario import Feed, Scenario, arrivals_of
+from kilonova.schedule.asynchrony.simulation import PlanningScheduler, simulate
+from kilonova.schedule.asynchrony.simulation_result import SimulationResult
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -58,6 +57,33 @@ def test_the_same_seed_gives_the_same_result(name: str) -> None:
     scenario = SCENARIOS[name]
     assert run(scenario, 6) == run(scenario, 6)
     assert run(scenario, 6) != run(scenario, 6, seed=2)
+
+
+RESULT = """
+from datetime import UTC, datetime, timedelta
+from examples.asynchrony.crawl_selection import scenario
+from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
+from kilonova.schedule.asynchrony.simulation import simulate
+each = scenario()
+scheduler = AsynchronousScheduler(each.workflow, each.bounds)
+found = simulate(each, scheduler, start=datetime(2026, 1, 5, tzinfo=UTC), duration=timedelta(hours=30), seed=1)
+print([str(step) for run in found.runs for step in run.plan.invocations], found.cost)
+"""
+
+
+def test_plans_do_not_depend_on_the_order_of_hashes() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", RESULT],
+            cwd=Path(__file__).parents[3],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -224,7 +224,10 @@ class AsynchronousScheduler:
     ) -> Blocks:
         """Return the stored blocks of some channels that a search reads, given the frontiers."""
         found: dict[str, tuple[DataBlock, ...]] = {}
-        for channel in channels:
+        wanted = frozenset(channels)
+        for channel in self.workflow.order:
+            if channel not in wanted:
+                continue
             blocks = state.blocks.get(channel, ())
             frontier = frontiers.get(channel, frozenset())
             if frontier and Pruning.OLD_BLOCKS in passes:
@@ -272,8 +275,8 @@ def _repairing_entries(search: BlockSearch, output: OutputState, violated: list[
     declared = search.rules.declared
     found: list[Entry] = []
     for kind in output.accepts:
-        for entry in search.ready(output.channel, kind):
-            result = None if entry.pruned else continuation(output.head, entry.start, entry.target)
+        for entry in search.optimized.of(output.channel, kind):
+            result = continuation(output.head, entry.start, entry.target)
             if result is None:
                 continue
             if whole:

@@ -19,7 +19,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck
 from kilonova.schedule.asynchrony.data_block import (
@@ -35,6 +34,7 @@ from kilonova.schedule.asynchrony.data_block import (
 from kilonova.schedule.asynchrony.execution_plan import ChainStep, Step
 from kilonova.schedule.asynchrony.frontiers import Frontiers
 from kilonova.schedule.asynchrony.linear_model import LinearModel
+from kilonova.schedule.asynchrony.optimized_blocks import Filling, OptimizedBlocks, start_of
 from kilonova.schedule.asynchrony.provenance import (
     EMPTY,
     ArrivalTimes,
@@ -48,11 +48,8 @@ from kilonova.schedule.asynchrony.provenance import (
     union,
 )
 from kilonova.schedule.asynchrony.search_entry import Draft, Entry
-from kilonova.schedule.asynchrony.search_index import BoundPort, ConversionUse, SearchIndex, VariantUse
-from kilonova.schedule.asynchrony.workflow_model import Conversion, PortForm, TaskModel, WorkflowModel
-
-Filling = tuple[Provenance, Provenance, tuple[Entry, ...]]
-"""What a port reads: the provenance before and after it, and the blocks."""
+from kilonova.schedule.asynchrony.search_index import ConversionUse, SearchIndex, VariantUse
+from kilonova.schedule.asynchrony.workflow_model import Conversion, TaskModel, WorkflowModel
 
 
 def _never(_channel: str, _kind: BlockType, _newest: Newest) -> bool:
@@ -94,6 +91,7 @@ class BlockSearch:
         drafts: the invocations considered, by number.
         written: the entry that each of them writes.
         best: the entry of each block that was not pruned.
+        optimized: those whose cheapest plan is known.
         refused: of each output, what it would reflect after the first block found that would break its limits.
     """
 
@@ -106,9 +104,9 @@ class BlockSearch:
     drafts: list[Draft] = field(default_factory=list)
     written: list[Entry] = field(default_factory=list)
     best: dict[BlockKey, Entry] = field(default_factory=dict)
+    optimized: OptimizedBlocks = field(default_factory=OptimizedBlocks)
     refused: dict[str, Provenance] = field(default_factory=dict)
     _queue: list[tuple[float, int, Entry]] = field(default_factory=list)
-    _ready: dict[tuple[str, BlockType], list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _ahead: dict[tuple[str, BlockType, Provenance | None], list[Entry]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -119,10 +117,10 @@ class BlockSearch:
         """Find the cheapest plan for every block.
 
         Args:
-            blocks: the stored blocks by channel.
+            blocks: the stored blocks by channel, whose order decides between plans of equal cost.
         """
-        for channel in self.rules.channels:
-            for block in blocks.get(channel, ()):
+        for stored in blocks.values():
+            for block in stored:
                 self._add_stored(block)
         while self._queue:
             _, _, entry = heapq.heappop(self._queue)
@@ -130,12 +128,8 @@ class BlockSearch:
                 continue
             entry.optimized = True
             if self.depth is None or len(entry.plan) < self.depth:
-                self._ready[entry.channel, entry.kind].append(entry)
+                self.optimized.add(entry)
                 self._generate(entry)
-
-    def ready(self, channel: str, kind: BlockType) -> list[Entry]:
-        """Return the optimized blocks of a channel and type."""
-        return self._ready[channel, kind]
 
     def _add_stored(self, block: DataBlock) -> None:
         """Put a stored block into the queue."""
@@ -168,7 +162,9 @@ class BlockSearch:
                 continue
             fillings: list[list[Filling]] = []
             for place, port in enumerate(use.ports):
-                found = self._fillings_with(port, entry) if place == use.port else self._fillings(port)
+                found = (
+                    self.optimized.fillings_with(port, entry) if place == use.port else self.optimized.fillings(port)
+                )
                 if not found:
                     break
                 fillings.append(found)
@@ -179,50 +175,6 @@ class BlockSearch:
             self._convert(conversion, entry)
         if entry.kind != BASE:
             self._chain(entry)
-
-    def _fillings_with(self, port: BoundPort, entry: Entry) -> list[Filling]:
-        """Return what a port can read that contains a block."""
-        if port.form is PortForm.BASE_AND_DELTA:
-            if entry.kind == BASE:
-                return [
-                    (entry.target, delta.target, (entry, delta))
-                    for delta in self._deltas(port)
-                    if delta.start == entry.target
-                ]
-            if not entry.usable:
-                return []
-            bases = self._optimized(port.channel, BASE)
-            return [(base.target, entry.target, (base, entry)) for base in bases if base.target == entry.start]
-        if not entry.usable:
-            return []
-        return [(entry.target if entry.start is None else entry.start, entry.target, (entry,))]
-
-    def _fillings(self, port: BoundPort) -> list[Filling]:
-        """Return what a port can read of optimized blocks."""
-        match port.form:
-            case PortForm.NOTHING:
-                nothing = (EMPTY,) * port.paths
-                return [(nothing, nothing, ())]
-            case PortForm.BASE:
-                bases = self._optimized(port.channel, BASE)
-                return [(base.target, base.target, (base,)) for base in bases if base.usable]
-            case PortForm.DELTA:
-                return [(_start(delta), delta.target, (delta,)) for delta in self._deltas(port)]
-            case PortForm.BASE_AND_DELTA:
-                pairs = itertools.product(self._optimized(port.channel, BASE), self._deltas(port))
-                return [
-                    (base.target, delta.target, (base, delta)) for base, delta in pairs if delta.start == base.target
-                ]
-            case _:
-                assert_never(port.form)
-
-    def _deltas(self, port: BoundPort) -> list[Entry]:
-        """Return the optimized deltas that a port may read."""
-        return [delta for kind in port.deltas for delta in self._optimized(port.channel, kind) if delta.usable]
-
-    def _optimized(self, channel: str, kind: BlockType) -> list[Entry]:
-        """Return the optimized blocks of a channel and type."""
-        return [entry for entry in self._ready[channel, kind] if not entry.pruned]
 
     def _invoke(self, use: VariantUse, ports: tuple[Filling, ...]) -> None:
         """Consider an invocation of a variant."""
@@ -261,9 +213,9 @@ class BlockSearch:
         conversion, channel = use.conversion, entry.channel
         pairs: list[tuple[Entry | None, Entry]]
         if use.as_old_base:
-            pairs = [(entry, block) for block in self._optimized(channel, conversion.source)]
+            pairs = [(entry, block) for block in self.optimized.of(channel, conversion.source)]
         elif conversion.reads_base:
-            pairs = [(base, entry) for base in self._optimized(channel, BASE)]
+            pairs = [(base, entry) for base in self.optimized.of(channel, BASE)]
         else:
             pairs = [(None, entry)]
         for base, block in pairs:
@@ -277,7 +229,7 @@ class BlockSearch:
         kinds = (entry.kind,) if is_weak(entry.kind) else (STRONG, MONOTONE)
         for kind in kinds:
             chained = kind if kind == entry.kind else STRONG
-            for other in self._optimized(entry.channel, kind):
+            for other in self.optimized.of(entry.channel, kind):
                 for first, second in ((entry, other), (other, entry)):
                     if first.target == second.start:
                         key: BlockKey = (entry.channel, chained, first.start, second.target)
@@ -388,19 +340,13 @@ def _converted_key(conversion: Conversion, base: Entry | None, block: Entry) -> 
             return None
         return (block.channel, conversion.target, base.target, block.target)
     if conversion.target == BASE:
-        target = converted(base.target, _start(block), block.target)
+        target = converted(base.target, start_of(block), block.target)
         if target is None or not precedes(base.newest, newest(target)):
             return None
         return (block.channel, BASE, None, target)
     if base.target != block.start:
         return None
     return (block.channel, conversion.target, block.start, block.target)
-
-
-def _start(delta: Entry) -> Provenance:
-    """Return the provenance that a delta is relative to."""
-    assert delta.start is not None
-    return delta.start
 
 
 def _all_monotone(ports: tuple[Filling, ...]) -> bool:

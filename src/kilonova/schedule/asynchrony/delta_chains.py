@@ -8,29 +8,32 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from kilonova.schedule.asynchrony.data_block import BASE, BlockType, DataBlock
+from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, DataBlock
 from kilonova.schedule.asynchrony.provenance import Newest, Provenance, newest
 
 
 def with_compulsory_chains(blocks: tuple[DataBlock, ...], frontier: frozenset[Newest]) -> tuple[DataBlock, ...]:
-    """Return the blocks of a channel with abutting deltas of one type combined.
+    """Return the blocks of a channel with abutting deltas of one type combined, where there is no other way.
 
     Args:
         blocks: the blocks.
         frontier: the frontier set of the channel: what has been read up to there must be told from the rest.
     """
     bases = {block.target for block in blocks if block.kind == BASE}
-    begun = Counter((block.kind, block.start) for block in blocks)
-    ended = Counter((block.kind, block.target) for block in blocks)
+    begun = Counter((_family(block.kind), block.start) for block in blocks)
+    ended = Counter((_family(block.kind), block.target) for block in blocks)
+    following = {(block.kind, block.start): block for block in blocks}
+    preceding = {(block.kind, block.target) for block in blocks}
 
     def joins(kind: BlockType, between: Provenance) -> bool:
-        one_way = begun[kind, between] == 1 and ended[kind, between] == 1
-        return one_way and between not in bases and newest(between) not in frontier
+        family = _family(kind)
+        one_way = begun[family, between] == 1 and ended[family, between] == 1
+        alike = (kind, between) in following and (kind, between) in preceding
+        return one_way and alike and between not in bases and newest(between) not in frontier
 
     deltas = [block for block in blocks if block.kind != BASE]
     if not any(joins(block.kind, block.target) for block in deltas):
         return blocks
-    following = {(block.kind, block.start): block for block in deltas}
     found = [block for block in blocks if block.kind == BASE]
     for block in deltas:
         assert block.start is not None
@@ -40,6 +43,11 @@ def with_compulsory_chains(blocks: tuple[DataBlock, ...], frontier: frozenset[Ne
             block = _combined(block, following[block.kind, block.target])
         found.append(block)
     return tuple(found)
+
+
+def _family(kind: BlockType) -> BlockType:
+    """Return the type with whose deltas those of a type can be chained: monotone deltas are strong ones."""
+    return STRONG if kind == MONOTONE else kind
 
 
 def _combined(one: DataBlock, other: DataBlock) -> DataBlock:

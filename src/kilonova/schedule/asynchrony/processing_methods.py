@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from kilonova.model.bound import InconsistencyBound
 from kilonova.schedule.asynchrony.data_block import BASE
-from kilonova.schedule.asynchrony.simulation import Scenario
+from kilonova.schedule.asynchrony.scenario import Scenario
 from kilonova.schedule.asynchrony.workflow_model import PortForm
 
 

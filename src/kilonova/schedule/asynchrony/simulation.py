@@ -16,21 +16,22 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from kilonova.model.bound import Bound, BoundState, StalenessBound
+from kilonova.model.bound import BoundState, StalenessBound
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck
-from kilonova.schedule.asynchrony.data_block import BASE, BlockKey, BlockType, DataBlock, key_of
+from kilonova.schedule.asynchrony.data_block import BASE, BlockKey, DataBlock, key_of
 from kilonova.schedule.asynchrony.execution_plan import ChainStep, ConversionStep, ExecutionPlan, Invocation, TaskStep
 from kilonova.schedule.asynchrony.linear_model import LinearModel
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
 from kilonova.schedule.asynchrony.pruning import Pruning
+from kilonova.schedule.asynchrony.scenario import Arrival, Scenario, arrivals_of
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
+from kilonova.schedule.asynchrony.simulation_result import BoundSample, FreshnessLag, SimulatedRun, SimulationResult
 from kilonova.schedule.asynchrony.state_changes import with_blocks
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
 
@@ -51,139 +52,6 @@ class PlanningScheduler(Protocol):
 
     def plan(self, state: SchedulingState) -> ExecutionPlan:
         """Return what is to run now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """Data that arrive regularly on a source channel.
-
-    Attributes:
-        channel: the source channel.
-        kind: the type of the deltas that arrive.
-        rows: rows of an arrival.
-        every: time between two arrivals.
-        first: time from the beginning of the simulation to the first arrival.
-        initial: rows that are there at the beginning.
-    """
-
-    channel: str
-    kind: BlockType
-    rows: float
-    every: timedelta
-    first: timedelta = timedelta()
-    initial: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """A workflow with its bounds, consumers and arrivals.
-
-    Attributes:
-        workflow: the workflow.
-        bounds: its bounds.
-        accepts: the block types that the consumers of each output channel accept.
-        feeds: the arrivals.
-    """
-
-    workflow: WorkflowModel
-    bounds: tuple[Bound, ...]
-    accepts: Mapping[str, frozenset[BlockType]]
-    feeds: tuple[Feed, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Rows that arrive at a time."""
-
-    time: datetime
-    channel: str
-    kind: BlockType
-    rows: float
-
-
-def arrivals_of(feeds: Sequence[Feed], start: datetime, duration: timedelta) -> list[Arrival]:
-    """Return all arrivals of some feeds, in order; what is there at the beginning arrives then."""
-    found = [Arrival(start, feed.channel, feed.kind, feed.initial) for feed in feeds if feed.initial]
-    for feed in feeds:
-        begin = feed.first or feed.every
-        count = max(0, math.ceil((duration - begin) / feed.every))
-        found += (
-            Arrival(start + begin + number * feed.every, feed.channel, feed.kind, feed.rows) for number in range(count)
-        )
-    return sorted(found, key=lambda arrival: (arrival.time, arrival.channel))
-
-
-@dataclass(frozen=True, slots=True)
-class FreshnessLag:
-    """A violation of a staleness bound that was repaired.
-
-    Attributes:
-        bound: the bound.
-        since: when it became violated.
-        until: when it was repaired, or the end of the simulation.
-        computer_hours: the time between them, in hours of all computers.
-    """
-
-    bound: Bound
-    since: datetime
-    until: datetime
-    computer_hours: float
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedRun:
-    """A plan that was executed.
-
-    Attributes:
-        start: when it began.
-        end: when it ended.
-        cost: what it cost, in computer hours.
-        plan: the plan.
-    """
-
-    start: datetime
-    end: datetime
-    cost: float
-    plan: ExecutionPlan
-
-
-@dataclass(frozen=True, slots=True)
-class BoundSample:
-    """The states of the bounds at a time."""
-
-    time: datetime
-    states: tuple[BoundState, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationResult:
-    """What a simulation found.
-
-    Attributes:
-        runs: the executed plans.
-        lags: the violations of staleness bounds.
-        samples: the states of the bounds, before and after each run.
-        decisions: number of decisions, those to do nothing included.
-        scheduling_seconds: running time of the scheduler; 0 without a timer.
-        unmet: number of decisions that found no plan for some output.
-    """
-
-    runs: tuple[SimulatedRun, ...]
-    lags: tuple[FreshnessLag, ...]
-    samples: tuple[BoundSample, ...]
-    decisions: int
-    scheduling_seconds: float
-    unmet: int
-
-    @property
-    def cost(self) -> float:
-        """The processing cost, in computer hours."""
-        return sum(run.cost for run in self.runs)
-
-    @property
-    def median_lag(self) -> float:
-        """The median freshness lag, in computer hours; 0 if no bound was violated."""
-        return statistics.median(lag.computer_hours for lag in self.lags) if self.lags else 0.0
 
 
 def simulate(
