@@ -33,6 +33,7 @@ PLAN = {
         }
     ],
     "bindings": [],
+    "bounds": [{"channel": "per_user", "path": [], "action": "add", "detail": "inconsistency of at most 1 hour"}],
     "unseen": [],
     "until": None,
     "discards": None,

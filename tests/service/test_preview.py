@@ -171,3 +171,13 @@ def test_a_task_of_another_workflow_that_breaks_is_a_result(filled: Project) -> 
     assert "`n`" in problem
     assert {each.channel for each in found.channels} == {"large", "shops", "copied"}
     assert found.wrong == ()
+
+
+def test_a_rollback_can_be_previewed(filled: Project) -> None:
+    filled.run()
+    filled.apply(shop(4))
+    filled.run()
+    found = filled.preview([filled.registration.earlier("large", 0)], verify=True)
+    large = {each.channel: each for each in found.channels}["large"]
+    assert (large.before, large.after, large.added) == (5, 7, 2)
+    assert (found.wrong, found.verified) == ((), ("large",))

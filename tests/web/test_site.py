@@ -304,6 +304,7 @@ def test_a_change_is_shown_before_it_is_applied(shop: Project) -> None:
         "At the next run, 1 output is migrated, which reads 1,200 rows, 3.4 kB. 1 task downstream may fail.",
         "cannot run: it reads the column n",
         "0.2 s",
+        "inconsistency of at most 1 hour",
     ):
         assert words in part.text, words
 

@@ -638,6 +638,25 @@ def versions(tx: Transaction, name: str) -> tuple[VersionRecord, ...]:
     )
 
 
+def newest_versions_of(tx: Transaction, workflow: str, limit: int) -> list[tuple[str, int]]:
+    """Return the newest logic versions of the active tasks of a workflow, by task, the last registered first.
+
+    Args:
+        tx: an open transaction.
+        workflow: the workflow.
+        limit: the maximum number of versions.
+    """
+    task, logic = tables.task.c, tables.logic.c
+    query = (
+        select(task.name, logic.version)
+        .join(tables.logic, logic.task_id == task.id)
+        .where(task.workflow == workflow, task.active)
+        .order_by(logic.registered.desc(), task.name, logic.version.desc())
+        .limit(limit)
+    )
+    return [(row.name, row.version) for row in tx.connection.execute(query)]
+
+
 def _output(name: str, stored: Mapping[str, Any]) -> Channel:
     schema = None if stored["schema"] is None else codec.schema_from_json(stored["schema"])
     return Channel(

@@ -112,6 +112,19 @@ def logic_difference(tx: Transaction, task: str, logic: int, since: int | None =
     )
 
 
+def workflow_history(tx: Transaction, workflow: str, limit: int = 20) -> tuple[LogicVersion, ...]:
+    """Return the newest logic versions of the active tasks of a workflow, the last registered first.
+
+    Args:
+        tx: an open transaction.
+        workflow: the workflow.
+        limit: the maximum number of versions.
+    """
+    newest = registry.newest_versions_of(tx, workflow, limit)
+    histories = {task: {each.logic: each for each in logic_history(tx, task)} for task in {task for task, _ in newest}}
+    return tuple(histories[task][logic] for task, logic in newest)
+
+
 def _records(tx: Transaction, task: str) -> list[VersionRecord]:
     found = [record for record in registry.versions(tx, task) if record.task == task]
     return sorted(found, key=lambda record: record.logic)
@@ -122,4 +135,7 @@ def _definition(tx: Transaction, task: str, logic: int, records: Mapping[int, Ve
         registry.task_id(tx, task)
         numbers = ", ".join(map(str, records))
         raise NotFound(f"there is no logic version {logic}", task=task, hint=f"The versions are {numbers}")
+    if not records[logic].writes:
+        problem = f"the definition of the logic version {logic} is not known"
+        raise NotFound(problem, task=task, hint="It was registered before the catalog was recovered")
     return registry.logic_version(tx, task, logic)

@@ -102,6 +102,7 @@ class ProjectReader:
     firing = _query(firings.firing)
     firings = _query(firings.firings)
     logic_difference = _query(logic_history.logic_difference)
+    workflow_history = _query(logic_history.workflow_history)
     logic_history = _query(logic_history.logic_history)
     metrics = _query(metrics.catalog_metrics)
     newest_event = _query(events.newest)

@@ -10,12 +10,22 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
 from kilonova.api.response_models import ResponseModel
-from kilonova.api.routes.context import ACCEPTED, ADMIN, READ, TRUSTED, CurrentProject, OperationResponse, Starting
+from kilonova.api.routes.context import (
+    ACCEPTED,
+    ADMIN,
+    READ,
+    TRUSTED,
+    CurrentProject,
+    Limit,
+    OperationResponse,
+    Starting,
+)
 from kilonova.api.uploads import receive_upload, sent_as
 from kilonova.catalog.workflow_files import RegisteredWorkflow
 from kilonova.errors import NotFound
 from kilonova.model.sample import sample_of
 from kilonova.service.affected_channels import DownstreamEffect
+from kilonova.service.logic_history import LogicVersion
 from kilonova.service.project import Project
 
 _MOST = 20
@@ -232,6 +242,13 @@ router = APIRouter(tags=["workflows"])
 def workflows(project: CurrentProject) -> Sequence[RegisteredWorkflow]:
     """List the workflows by name, with the files from which they were applied."""
     return project.reader.workflows()
+
+
+@router.get("/workflows/{name}/versions", dependencies=READ)
+def workflow_versions(project: CurrentProject, name: str, limit: Limit = 100) -> list[LogicVersion]:
+    """List the newest logic versions of the tasks of a workflow, the last registered first."""
+    project.reader.workflow(name)
+    return list(project.reader.workflow_history(name, limit))
 
 
 @router.post(

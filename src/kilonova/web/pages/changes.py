@@ -32,6 +32,9 @@ def _require_admin(request: Request) -> None:
 
 ADMIN = [Depends(_require_admin)]
 
+_VERSIONS = 20
+"""Number of logic versions shown of a workflow."""
+
 _BROKEN = frozenset({DownstreamEffect.BREAKS.value, DownstreamEffect.MAY_BREAK.value})
 
 
@@ -70,6 +73,7 @@ def change(page: CurrentPage, workflow: str, preview: str = "") -> Response:
         "change.html",
         workflow=known,
         task=None,
+        history=page.project.reader.workflow_history(workflow, _VERSIONS),
         change=_of_file(workflow),
         preview=_preview(page, preview),
     )
