@@ -114,6 +114,8 @@ class World:
         self.rows: dict[str, Bag] = {name: Counter() for name in TABLES}
         self.layers: dict[str, list[Row]] = {}
         self.moved: set[str] = set()
+        self.adding: set[str] = set()
+        """Those that lost no rows."""
         self.settled: set[str] = set()
         """Tables in which the rows before the change are those after it."""
 
@@ -122,6 +124,7 @@ class World:
         self.rows[name] = new
         if old != new:
             self.moved.add(name)
+            self.adding |= {name} if old <= new else set()
         elif name in self.settled:
             return
         self.settled = self.settled - {name} if old != new else self.settled | {name}
@@ -154,7 +157,7 @@ class World:
 
     def step(self, changes: Mapping[str, Bag]) -> None:
         """Change the source tables."""
-        self.moved = set()
+        self.moved, self.adding = set(), set()
         for name, new in changes.items():
             self.put(name, self.rows[name], new)
 
@@ -223,6 +226,7 @@ class View:
             large=large,
             strong=strong,
             again=again,
+            adding=frozenset(self.world.adding),
         )
         single = {name for name in item.reads if len(self.rows.get(name, name)) <= self.draw.choice((0, 1, 100))}
         known = {name: replace(each, single=name in single) for name, each in self.known.items()}

@@ -57,6 +57,7 @@ from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import RefreshMethod, RunInput, RunOutput
 from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Mode, Task
+from kilonova.query.migration_and_input import with_new_input
 from kilonova.schedule.due import TaskState, due_reason, read_ends, withheld_input
 from kilonova.schedule.planning import (
     PortInput,
@@ -216,22 +217,33 @@ class _Execution:
             self._skip(state.task, "no new input")
             return
         choice = choose(state, self._channels, until)
-        self._do(choice, why)
         if choice.method is RefreshMethod.MIGRATION:
-            self._continue(choice)
+            self._migrate(choice, why)
+        else:
+            self._do(choice, why)
 
-    def _continue(self, migrated: VariantChoice) -> None:
-        """Execute the migrations after the first, and process the input that the earlier version has not read."""
-        state, until = migrated.state, self._run.plan.until
+    def _migrate(self, choice: VariantChoice, why: str) -> None:
+        """Execute the migrations of a task, and process the input that the earlier version has not read."""
+        state, following = choice.state, self._following(choice)
+        if following is not None and (together := _together(choice, *following)) is not None:
+            self._do(together, f"{why}, {following[1]}")
+            return
+        self._do(choice, why)
         for variant in state.migrations[1:]:
             self._advance(state.task)
             ends = {name: self._channels[name].latest_readable for name in state.task.writes}
-            following = replace(migrated, variant=variant, ends={**migrated.ends, **ends})
-            self._do(following, f"{variant.name} follows {state.migrations[0].name}")
+            next_ = replace(choice, variant=variant, ends={**choice.ends, **ends})
+            self._do(next_, f"{variant.name} follows {state.migrations[0].name}")
         self._advance(state.task)
-        state = replace(state, started=True, cursors=dict(advanced_cursors(migrated)), previous=None)
-        if (why := due_reason(state, self._channels, until)) is not None:
-            self._do(choose(state, self._channels, until), why)
+        if (following := self._following(choice)) is not None:
+            self._do(*following)
+
+    def _following(self, migrated: VariantChoice) -> tuple[VariantChoice, str] | None:
+        """Return how the input is processed that the earlier version has not read, and why; None if there is none."""
+        until = self._run.plan.until
+        state = replace(migrated.state, started=True, cursors=dict(advanced_cursors(migrated)), previous=None)
+        why = due_reason(state, self._channels, until)
+        return None if why is None else (choose(state, self._channels, until), why)
 
     def _advance(self, task: Task) -> None:
         """Let a task write its next point; the one before it is cancelled unless it was filled."""
@@ -449,6 +461,8 @@ class _Execution:
         results = invoke(self._warehouse, task, compiled.executable, frames)
         schemas = [self._schema(choice, compiled, *pair) for pair in zip(task.writes, results, strict=True)]
         new = [each for each in inputs if each.port.mode.advances] if derived else inputs
+        if choice.method is RefreshMethod.MIGRATION:
+            new = [by_port[read.port] for read in compiled.inputs.values()]
         expected = sum({block.number: block.statistics.bytes for each in new for block in each.reading.blocks}.values())
         name_block = partial(self._run.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
@@ -498,7 +512,8 @@ class _Execution:
     def _columns_of(self, choice: VariantChoice, query: str, channels: Collection[str]) -> Schema:
         """Return the columns of a query over channels as a task reads them."""
         seen = limit_channels(self._channels, choice.ends)
-        frames = {name: self._warehouse.open(seen[name].snapshot(seen[name].latest_readable)) for name in channels}
+        snapshots = {name: seen[name].snapshot(seen[name].latest_readable) for name in channels}
+        frames = {name: self._warehouse.open(replace(each, base=None, deltas=())) for name, each in snapshots.items()}
         return self._warehouse.schema_of(self._warehouse.sql(query, frames))
 
     def _frame(self, feed: PortInput, read: InputRead) -> Any:
@@ -542,6 +557,30 @@ class _Execution:
             return write_output(self._warehouse, output)
         except KilonovaError as error:
             raise error.with_context(channel=channel) from error.__cause__
+
+
+def _together(migrated: VariantChoice, following: VariantChoice, why: str) -> VariantChoice | None:
+    """Return the choice that migrates an output and processes new input as one step; None if these are two steps.
+
+    Args:
+        migrated: the choice that only migrates it.
+        following: the choice that processes the input, if the output has been migrated.
+        why: why it does.
+    """
+    (*_, migration), task = migrated.state.migrations, migrated.state.task
+    if migration is not migrated.variant or following.method is not RefreshMethod.INCREMENTAL:
+        return None
+    variant = with_new_input(migration, following.variant, task.writes[0])
+    if variant is None:
+        return None
+    cursors = {name: end for name, end in migrated.ends.items() if name not in task.writes}
+    return replace(
+        migrated,
+        state=replace(following.state, cursors=cursors),
+        variant=variant,
+        ends={**cursors, **following.ends},
+        reason=f"{migrated.reason}; with the new input",
+    )
 
 
 def _may_pass_here(error: BaseException) -> bool:

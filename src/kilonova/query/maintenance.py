@@ -31,6 +31,7 @@ from kilonova.query.tree import (
     Union,
     Unit,
     Window,
+    channels,
     inputs,
     kept,
     names,
@@ -54,6 +55,8 @@ def maintenance_delta(item: MaterializedRelation, known: Known, found: Maintenan
     changed = _own_groups(item, found.moved, known) or delta_of_tree(item.tree, found.moved, known)
     if changed is None:
         return None
+    if not item.sums and isinstance(item.encoding, Changes) and removes_nothing(item.tree, known, found):
+        return changed
     return consolidate(changed) if found.strong or item.sums else _encoded(item, changed, known)
 
 
@@ -228,6 +231,12 @@ def _encoded(item: MaterializedRelation, changed: Node, known: Known) -> Node:
             return consolidate(changed)
         case _:
             raise AssertionError(f"a view is never written as {item.encoding}")
+
+
+def removes_nothing(node: Node, known: Known, found: MaintenanceContext) -> bool:
+    """Return whether a tree's change in a run has rows with positive weights only."""
+    plain = found.layered.isdisjoint(channels(node))  # else rows are read with the weights by which they changed before
+    return plain and found.moved <= found.adding and _only_adds(node, known)
 
 
 def _only_adds(node: Node, known: Known) -> bool:

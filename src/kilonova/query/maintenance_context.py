@@ -14,6 +14,7 @@ class MaintenanceContext:
 
     Attributes:
         moved: the channels that have changed.
+        adding: those of them whose changes remove no rows.
         sizes: sizes of the channels, in bytes.
         layered: the channels, including the relation's own, that have strong deltas after their base.
         scale: the scale of the run.
@@ -29,3 +30,4 @@ class MaintenanceContext:
     large: bool = False
     strong: bool = False
     again: bool = False
+    adding: frozenset[str] = frozenset()

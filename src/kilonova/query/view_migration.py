@@ -37,8 +37,8 @@ class ViewMigration:
 
     Attributes:
         text: what it does, for display.
-        stored: its query, the key of a delta of columns, whether it gives the whole relation, and the query of the
-            relation after it, as JSON.
+        stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, and
+            the query of the relation after it, as JSON.
     """
 
     text: str
@@ -54,9 +54,8 @@ class ViewMigration:
         (name,) = run.writes
         stored, content = run.states[name].stored_schema, json.loads(self.stored)
         assert stored is not None
-        assert run.analyse is not None
-        after = run.analyse(content["relation"], content["channels"])
-        tree = _nothing(name, stored) if content["tree"] is None else tree_from_json(json.dumps(content["tree"]))
+        after = self.columns_after(run)
+        tree = no_rows(name, stored) if content["tree"] is None else tree_from_json(json.dumps(content["tree"]))
         if content["tree"] is None and stored.names == after.names:
             return None
         channels = {each: run.states[each].current for each in dict.fromkeys(read.channel for read in run.reads)}
@@ -78,8 +77,19 @@ class ViewMigration:
         sql = cast_columns(with_ports(adapted, input_name), wanted)
         return Compiled(Sql(text=sql), reads, Columns(tuple(content["key"])) if content["key"] else None, after)
 
+    def columns_after(self, run: Compilation) -> Schema:
+        """Return the columns of the relation after it, as Spark finds them for its query."""
+        assert run.analyse is not None
+        content = json.loads(self.stored)
+        return run.analyse(content["relation"], content["channels"])
 
-def _nothing(channel: str, stored: Schema) -> Node:
+    @property
+    def sets_columns(self) -> bool:
+        """Whether it gives a delta of columns."""
+        return json.loads(self.stored)["key"] is not None
+
+
+def no_rows(channel: str, stored: Schema) -> Node:
     """Return no rows of a relation, as a change."""
     rows = Scan(channel, tuple((name, name) for name in stored.names), At.OLD)
     return with_weight(Filter(rows, compose("FALSE", op=Op.BOOLEAN)), 1)
@@ -118,6 +128,7 @@ def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Var
     content = {
         "tree": None if step.delta is None else json.loads(tree_to_json(step.delta)),
         "key": list(step.encoding.key) if isinstance(step.encoding, Columns) else None,
+        "separate": step.separate,
         "relation": with_ports(step.tree, lambda scan: scan.channel),
         "channels": channels_of(step.tree),
     }

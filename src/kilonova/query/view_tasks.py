@@ -9,7 +9,7 @@ from typing import ClassVar
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Custom, delta_schema
 from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
-from kilonova.model.read_plan import ReadPlan, SnapshotRead
+from kilonova.model.read_plan import DeltaRead, ReadPlan, SnapshotRead
 from kilonova.model.row_count import RowCount
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
@@ -122,31 +122,37 @@ class ViewChange:
     def compile(self, run: Compilation) -> Compiled | None:
         """Return the query that updates the relation in a run, with the inputs that it reads."""
         (name,) = run.writes
-        own = run.states[name]
-        complete = own.stored_schema
+        complete = run.states[name].stored_schema
         assert complete is not None
-        channels = {each: run.states[each].current for each in dict.fromkeys(read.channel for read in run.reads)}
-        snapshots = {
-            each: [r.reading for r in run.reads if r.channel == each and isinstance(r.reading, SnapshotRead)]
-            for each in channels
-        }
-        single = [each for each in channels if has_at_most_one_row(snapshots[each])]
-        changed = sum(_rows(read.reading) for read in run.reads if read.changed)
-        context = MaintenanceContext(
-            moved=frozenset(read.channel for read in run.reads if read.changed),
-            sizes={each: run.states[each].size for each in channels},
-            layered=frozenset(
-                each
-                for each in channels
-                if run.states[each].has_weighted_deltas and (each == name or each not in single)
-            ),
-            scale=run.scale,
-            large=_rows(own.snapshot(own.latest_readable)) > _MANY * changed,
-            strong=run.strong,
-            again=run.method is RefreshMethod.AFFECTED_GROUPS,
-        )
-        delta = delta_of(self.tree, channels[name], complete, known_of(channels, single), context)
+        known, context = circumstances(run)
+        delta = delta_of(self.tree, run.states[name].current, complete, known, context)
         return None if delta is None else Compiled(Sql(text=delta.sql), delta.reads)
+
+
+def circumstances(run: Compilation) -> tuple[Known, MaintenanceContext]:
+    """Return what the change of a relation of a view depends on in a run."""
+    (name,) = run.writes
+    own = run.states[name]
+    channels = {each: run.states[each].current for each in dict.fromkeys(read.channel for read in run.reads)}
+    snapshots = {
+        each: [r.reading for r in run.reads if r.channel == each and isinstance(r.reading, SnapshotRead)]
+        for each in channels
+    }
+    single = [each for each in channels if has_at_most_one_row(snapshots[each])]
+    changes = [read for read in run.reads if read.changed]
+    context = MaintenanceContext(
+        moved=frozenset(read.channel for read in changes),
+        sizes={each: run.states[each].size for each in channels},
+        layered=frozenset(
+            each for each in channels if run.states[each].has_weighted_deltas and (each == name or each not in single)
+        ),
+        scale=run.scale,
+        large=_rows(own.snapshot(own.latest_readable)) > _MANY * sum(_rows(read.reading) for read in changes),
+        strong=run.strong,
+        again=run.method is RefreshMethod.AFFECTED_GROUPS,
+        adding=frozenset(read.channel for read in changes if _adds(read.reading)),
+    )
+    return known_of(channels, single), context
 
 
 _MANY = 4
@@ -161,6 +167,11 @@ def has_at_most_one_row(snapshots: Sequence[SnapshotRead]) -> bool:
 def _has_one_row(snapshot: SnapshotRead) -> bool:
     most = RowCount.of(snapshot.blocks).most
     return most is not None and most <= 1
+
+
+def _adds(reading: ReadPlan) -> bool:
+    """Return whether a change is read from deltas that are known to remove nothing."""
+    return isinstance(reading, DeltaRead) and not any(block.removes for block in reading.deltas)
 
 
 def _rows(reading: ReadPlan) -> int:
@@ -218,8 +229,19 @@ def delta_of(
     change = maintenance_delta(relation_of(adapt(OF_RUN, tree, known, found), channel), known, found)
     if change is None:
         return None
-    tree = adapt(OF_CHANGE, change, known, found)
-    sql = with_ports(tree, input_name, alone=found.scale is RunScale.SINGLE_PARTITION)
+    return delta_query(adapt(OF_CHANGE, change, known, found), channel, complete, found.scale)
+
+
+def delta_query(tree: Node, channel: Channel, complete: Schema, scale: RunScale) -> DeltaQuery:
+    """Return the query of a delta of a stored relation, in the relation's encoding, or a strong one.
+
+    Args:
+        tree: the delta.
+        channel: the channel that holds the relation.
+        complete: its columns, including those stored in addition.
+        scale: the scale of the run.
+    """
+    sql = with_ports(tree, input_name, alone=scale is RunScale.SINGLE_PARTITION)
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
     reads = {input_name(scan): InputRead(port_name(scan.channel, scan.at), True, scan.weighed) for scan in scans(tree)}
     return DeltaQuery(cast_columns(sql, wanted), reads)

@@ -19,12 +19,14 @@ class Migration:
         description: what it does, to follow "the migration".
         then: the migration to apply next, to the output of this one; None if it is the last.
         tree: the query whose output there is after this migration.
+        separate: whether no row that it removes is one that the query after it gives, for any rows of the channels.
     """
 
     delta: Node | None
     encoding: Changes | Columns | None
     description: str
     tree: Node
+    separate: bool = False
     then: Migration | None = None
 
     @property

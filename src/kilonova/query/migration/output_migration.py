@@ -139,9 +139,10 @@ class OutputMigration:
     def _of_rows(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
         """Return the migration if the columns of all rows stay as they are."""
         columns = tuple(self._joint.new)
-        parts, texts = [], []
+        parts, texts, separate = [], [], True
         if gone is not None:
             rows, text = self._gone(gone, columns)
+            separate = self._follows_from_output(without(gone, self._joint.was))
             parts.append(with_weight(rows, -1))
             texts.append(text)
         if come is not None:
@@ -153,7 +154,7 @@ class OutputMigration:
         if delta is not None and len(parts) > 1:  # rows of one sign cannot cancel each other
             every = self._all(columns)
             delta = delta if unique(every, self._known) else consolidate(delta)
-        return self._made(delta, Changes(), texts)
+        return replace(self._made(delta, Changes(), texts), separate=separate)
 
     def _gone(self, conditions: tuple[Scalar, ...], columns: tuple[str, ...]) -> tuple[Node, str]:
         """Return the rows that only the old query has."""
@@ -164,6 +165,12 @@ class OutputMigration:
             return self._stored.select(here, tuple(Item(name, column(_out(name))) for name in columns)), text
         items = tuple(Item(name, self._joint.old[name]) for name in columns)
         return self._joint.select(conditions, items), text
+
+    def _follows_from_output(self, conditions: tuple[Scalar, ...]) -> bool:
+        """Return whether conditions depend on the columns of the output only."""
+        here = all_expressed(conditions, self._visible)
+        own = {_out(name) for name in self._joint.old}
+        return here is not None and all(each.columns <= own for each in here)
 
     def _come(self, conditions: tuple[Scalar, ...]) -> tuple[Node, str]:
         """Return the rows that only the new query has."""
