@@ -142,6 +142,28 @@ def test_what_a_view_materializes_is_recomputed_once_when_it_is_needed_again(
         project.collect_garbage()
 
 
+def test_a_changed_query_of_a_detached_view_is_computed_from_its_sources(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(SEED)
+    project.apply(workflow("large"))
+    change(project, draw, 1.0)
+    project.run()
+    priced(monkeypatch, {RefreshMethod.FROM_SOURCES: 0.1})
+    change(project, draw, 1.0)
+    project.run()
+    monkeypatch.setitem(VIEWS, "large", VIEWS["large"].replace("> 4", "> 3"))
+    project.apply(workflow("large"))
+    project.run()
+    assert methods(project) == {"large": "from sources"}
+    assert_equal_to_the_queries(project, ("large",))
+    priced(monkeypatch, {RefreshMethod.FULL: 0.1})
+    change(project, draw, 1.0)
+    project.run()
+    assert methods(project) == {"large__1": "full", "large": "full"}
+    assert_equal_to_the_queries(project, ("large",))
+
+
 def test_a_detached_view_is_not_computed_from_what_is_out_of_date(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,8 @@ def choose_from_sources(
         The choice; None if the view is computed from what it materializes.
     """
     direct, own = view.task.from_sources, view.task
+    if view.previous is not None and view.previous.detached:  # what it materializes is not up to date for it either
+        view = replace(view, started=True, cursors=view.previous.cursors, previous=None)
     if direct is None or not view.started or not _accepts_bases(own, channels):
         return None
     seen = limit_channels(channels, read_ends(view, channels, ends))
