@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from tests.query.tpch_edits import EDITS, edited, tpch_world
+from examples.tpch.edits import EDITS
+from tests.query.tpch_edits import edited, tpch_world
 from tests.seeds import SEED, some
 
 RECOMPUTED = {
