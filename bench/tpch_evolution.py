@@ -164,9 +164,10 @@ def _workflow(views: Mapping[str, str], query: str) -> kn.Workflow:
 def _method(project: Project) -> str:
     """How the last run has changed a view with all that it stores."""
     methods = {item.reason.partition(":")[0] for item in project.runs(1)[0].made if item.block is not None}
-    if methods <= {RefreshMethod.MIGRATION.value}:
-        return "migrated"
-    return "recomputed" if RefreshMethod.MIGRATION.value not in methods else "in part"
+    renewed = {method.value for method in RefreshMethod if method.renews} & methods
+    if RefreshMethod.MIGRATION.value in methods:
+        return "in part" if renewed else "migrated"
+    return "recomputed" if renewed else "migrated"  # nothing but the columns
 
 
 def _mean(edits: Iterable[Edit]) -> float:

@@ -1,7 +1,8 @@
 """Comparison of groups and windows, and of the conditions on the rows below them.
 
-A condition on grouping or partition keys is true for all rows of a group or for none, so it passes the operator. With
-other conditions the rows of groups differ: they are a pair.
+A condition on grouping or partition keys is true for all rows of a group or for none, so it passes the operator. So
+does one on a lookup by grouping keys, if the new query only loses groups: others are computed from their rows alone
+where the lookup comes first. With other conditions the rows of groups differ: they are a pair.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import replace
 from kilonova.query.expression import Op, Scalar, column, compose
 from kilonova.query.migration.comparer import Comparer
 from kilonova.query.migration.equivalence import all_expressed, canonical, expressed
-from kilonova.query.migration.joint import Joint
+from kilonova.query.migration.joint import Joint, Lookup
+from kilonova.query.migration.pairs import kinds_of
+from kilonova.query.migration.row_difference import added
 from kilonova.query.migration.unpaired import Unpaired
 from kilonova.query.properties import determined
-from kilonova.query.tree import Aggregate, Item, Window
+from kilonova.query.tree import Aggregate, Item, Window, names
 
 
 def compare_groups(comparison: Comparer, old: Aggregate, new: Aggregate) -> Joint:
@@ -37,9 +40,13 @@ def compare_groups(comparison: Comparer, old: Aggregate, new: Aggregate) -> Join
     calls, columns = _merged(_over(old.calls, joint.old), _over(new.calls, joint.new))
     calls += tuple(Item(key.name, compose("MAX({})", key.value, op=Op.MIN_MAX)) for key in further)
     was, now = all_expressed(joint.was, named), all_expressed(joint.now, named)
+    lookups: tuple[Lookup, ...] = ()
+    if keys_ and (was is None or now is None):
+        lost = _lost(comparison, joint, named, (*keys_, *calls))
+        was, now, lookups = (was, now, ()) if lost is None else (lost.was, lost.now, lost.lookups)
     has_pairs = not comparison.has_same_rows(replace(joint, was=(), now=()))
     if not keys_ or was is None or now is None or (has_pairs and (was or now)):
-        below, was, now = comparison.relation(joint), (), ()
+        below, was, now, lookups = comparison.relation(joint), (), (), ()
     else:
         below = joint.filtered((), (item.value for item in (*keys_, *calls)))
     return Joint(
@@ -48,7 +55,32 @@ def compare_groups(comparison: Comparer, old: Aggregate, new: Aggregate) -> Join
         new={key.name: computed[key.name] or named[canonical(key.value)] for key in now_keys} | columns,
         was=was,
         now=now,
+        lookups=lookups,
     )
+
+
+def _lost(comparison: Comparer, joint: Joint, named: Mapping[str, Scalar], items: tuple[Item, ...]) -> Joint | None:
+    """Return a joint relation with its conditions and lookups over groups, if the new query only loses groups.
+
+    Args:
+        comparison: the comparison.
+        joint: the joint relation of the rows of the groups.
+        named: the grouping keys, as columns of the groups.
+        items: the expressions over the rows of a group.
+    """
+    known, lookups = dict(named), []
+    read = {name for item in items for name in item.value.columns}
+    for lookup in joint.lookups:
+        own = {canonical(column(name)): column(name) for name in names(lookup.rows)}
+        condition = expressed(lookup.condition, {**known, **own})
+        if condition is not None and read.isdisjoint(names(lookup.rows)):
+            known |= own
+            lookups.append(replace(lookup, condition=condition))
+    was, now = all_expressed(joint.was, known), all_expressed(joint.now, known)
+    if was is None or now is None:
+        return None
+    found = replace(joint, was=was, now=now, lookups=tuple(lookups))
+    return found if added(found, kinds_of(joint, comparison.known)) is None else None
 
 
 def compare_windows(comparison: Comparer, old: Window, new: Window) -> Joint:
