@@ -79,3 +79,9 @@ def test_a_corrected_definition_is_applied_first_and_the_output_recomputed(proje
     project.run()
     assert rows(project, "sites") == [("x", 2), ("y", 1)]
     assert methods(project, "good")[-1] in ("initial", "full")
+    assert project.retract("good", 0).retraction.steps == {}
+    again = project.retract("good", 0, recompute=True)  # as if it had been migrated
+    assert again.retraction.steps == {"good": RepairStep.RECOMPUTE}
+    count = len(methods(project, "good"))
+    project.run()
+    assert methods(project, "good")[count:] in (["initial"], ["full"])

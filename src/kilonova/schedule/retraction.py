@@ -70,7 +70,7 @@ def plan_retraction(task: str, logic: int, known: PlannerInput, *, recompute: bo
         task: the task.
         logic: the logic version.
         known: all tasks and channels.
-        recompute: whether the output of the task itself is recomputed, although it may be migrated.
+        recompute: whether the output of the task itself is recomputed, although it may be, or was, migrated.
     """
     repaired: dict[str, Version] = {}
     steps: dict[str, RepairStep] = {}
@@ -79,10 +79,11 @@ def plan_retraction(task: str, logic: int, known: PlannerInput, *, recompute: bo
         for output in each.writes:
             own = known.channels[output]
             before = own.version(own.latest_readable)
-            if logic not in before.logics(task):
+            if logic not in before.logics(task) and not (recompute and each.name == task):
                 continue
             if each.name == task:
-                step, after = _own_step(state, logic, recompute), before.with_logic(task, logic, logic + 1)
+                step = RepairStep.RECOMPUTE if recompute else _own_step(state, logic)
+                after = before.with_logic(task, logic, logic + 1)
             else:
                 step, after = _step(state, before, known.channels, repaired, (task, logic))
             if own.channel.several_writers and step is not RepairStep.CHANGES:
@@ -93,10 +94,10 @@ def plan_retraction(task: str, logic: int, known: PlannerInput, *, recompute: bo
     return Retraction(task=task, logic=logic, touched=tuple(each for each in touched if each.points), steps=steps)
 
 
-def _own_step(state: TaskState, logic: int, recompute: bool) -> RepairStep:
+def _own_step(state: TaskState, logic: int) -> RepairStep:
     if state.logic == logic:
         return RepairStep.REPLACE
-    return RepairStep.RECOMPUTE if state.started or recompute else RepairStep.RUN
+    return RepairStep.RECOMPUTE if state.started else RepairStep.RUN
 
 
 def _step(

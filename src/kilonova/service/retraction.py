@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import events, registry
+from kilonova.catalog import bindings, events, registry
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.errors import DeclarationError
@@ -55,8 +55,8 @@ class Retractions:
             version: the faulty logic version.
             to: the version whose definition replaces it, if it is the present one; None for the newest earlier one
                 that is not retracted.
-            recompute: recompute the output of the task, even if it could be migrated: its rows may not be those that
-                its definition gives.
+            recompute: recompute the output of the task, even if it can be, or was, migrated: its rows may not be those
+                that its definition gives.
             dry_run: change nothing.
 
         Raises:
@@ -74,14 +74,15 @@ class Retractions:
             plan = self._registration.rollback(task, version=replacement, dry_run=True)
         if dry_run:
             return RetractionReport(retraction=found, plan=plan)
-        if replacement is not None:
-            plan = self._registration.rollback(task, version=replacement)
-        again = [*found.tasks(RepairStep.RECOMPUTE), *([task] if recompute and task in found.steps else [])]
+        again = found.tasks(RepairStep.RECOMPUTE)
         with self._catalog.writing() as tx:
             registry.retract(tx, task, version)
-            for each in dict.fromkeys(again):
+            for each in again:
                 registry.reset_cursors(tx, each)
+            bindings.reset_triggers(tx, again)
             events.record(tx, EventKind.APPLIED, text=f"{task}: logic version {version} was retracted")
+        if replacement is not None:
+            plan = self._registration.rollback(task, version=replacement)
         return RetractionReport(retraction=found, plan=plan)
 
 
