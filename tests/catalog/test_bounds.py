@@ -128,7 +128,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(steps=STEPS, data=st.data())
 def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
     catalog: Catalog, clock: Clock, steps: list[tuple[str, str, int]], data: st.DataObject
