@@ -24,6 +24,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Integer,
+    Row,
     Select,
     bindparam,
     cast,
@@ -52,49 +53,68 @@ def note_readable(tx: Transaction, run: int) -> None:
         tx: the writing transaction that ends the run, after its points were filled or cancelled.
         run: the run.
     """
-    rows = tx.connection.execute(_BECAME_READABLE, {"run": run}).all()
-    if not rows:
+    numbers = {
+        row.channel_id: _became_readable(tx, row)
+        for row in tx.connection.execute(_ENDED, {"run": run}).all()
+        if row.filled is not None and row.filled >= row.first and (row.pending is None or row.pending > row.first)
+    }
+    if not any(numbers.values()):
         return
-    first = tx.now if rows[0].last is None else max(tx.now, rows[0].last + _TICK)
-    before: dict[int, int] = {}
-    times = []
-    for row in rows:
-        place = before[row.channel_id] = before.get(row.channel_id, -1) + 1
-        times.append({"into": row.channel_id, "place": row.number, "since": first + place * _TICK})
+    last = tx.connection.execute(_LAST).scalar()
+    begin = tx.now if last is None else max(tx.now, last + _TICK)
+    times = [
+        {"into": channel, "place": number, "since": begin + place * _TICK}
+        for channel, some in numbers.items()
+        for place, number in enumerate(some)
+    ]
     tx.connection.execute(_NOTE, times)
 
 
-def _became_readable() -> Select[Any]:
-    """Return a query for the points that can be read, and have no time, of the channels that a run was to write."""
-    point, seen, pending = tables.point, tables.point.alias("seen"), tables.point.alias("pending")
-    own = select(point.c.channel_id.label("id")).distinct().where(point.c.run_id == bindparam("run")).subquery("own")
-    last_seen = (
-        select(seen.c.number)
-        .where(seen.c.channel_id == own.c.id, seen.c.state == _FILLED, seen.c.readable.is_not(None))
-        .order_by(seen.c.number.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    first_pending = (
-        select(func.min(pending.c.number))
-        .where(pending.c.channel_id == own.c.id, pending.c.state == PointState.RESERVED.value)
-        .scalar_subquery()
-    )
-    ends = select(own.c.id, last_seen.label("seen"), first_pending.label("pending")).cte("ends")
-    last = select(func.max(tables.point.alias("any").c.readable)).scalar_subquery()
+def _became_readable(tx: Transaction, ended: Row[Any]) -> list[int]:
+    """Return the numbers of the filled points of a channel from the first one of a run that has ended to a pending one.
+
+    Points before it either have a time, or still wait for those of another run.
+    """
+    if ended.filled == ended.first:
+        return [ended.first]
+    before = ended.filled + 1 if ended.pending is None else ended.pending
+    given = {"channel": ended.channel_id, "first": ended.first, "before": before}
+    return list(tx.connection.execute(_FROM, given).scalars())
+
+
+def _ended() -> Select[Any]:
+    """Return a query for the channels on which a run had reserved points.
+
+    Each has the `first` point of the run, the first `pending` one of all runs, and the last one that is `filled`.
+    """
+    point, mine = tables.point.alias("last").c, tables.point.c
+    here = point.channel_id == mine.channel_id
+    reserved = select(func.min(point.number)).where(here, point.state == PointState.RESERVED.value)
+    filled = select(func.max(point.number)).where(here, point.state == _FILLED)
     return (
-        select(point.c.channel_id, point.c.number, last.label("last"))
-        .join(ends, ends.c.id == point.c.channel_id)
-        .where(
-            point.c.state == _FILLED,
-            point.c.number > func.coalesce(ends.c.seen, 0),
-            (point.c.number < ends.c.pending) | ends.c.pending.is_(None),
+        select(
+            mine.channel_id,
+            func.min(mine.number).label("first"),
+            reserved.scalar_subquery().label("pending"),
+            filled.scalar_subquery().label("filled"),
         )
-        .order_by(point.c.channel_id, point.c.number)
+        .where(mine.run_id == bindparam("run"))
+        .group_by(mine.channel_id)
     )
 
 
-_BECAME_READABLE = _became_readable()
+_ENDED = _ended()
+_LAST = select(func.max(tables.point.c.readable))
+_FROM = (
+    select(tables.point.c.number)
+    .where(
+        tables.point.c.channel_id == bindparam("channel"),
+        tables.point.c.state == _FILLED,
+        tables.point.c.number >= bindparam("first"),
+        tables.point.c.number < bindparam("before"),
+    )
+    .order_by(tables.point.c.number)
+)
 _NOTE = (
     update(tables.point)
     .where(tables.point.c.channel_id == bindparam("into"), tables.point.c.number == bindparam("place"))
@@ -104,7 +124,7 @@ _NOTE = (
 
 def present(tx: Transaction) -> datetime:
     """Return the time of a transaction, which is never before that of a point that can be read."""
-    last = tx.connection.execute(select(func.max(tables.point.c.readable))).scalar()
+    last = tx.connection.execute(_LAST).scalar()
     return tx.now if last is None else max(tx.now, last)
 
 
