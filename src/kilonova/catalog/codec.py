@@ -14,6 +14,7 @@ from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Polic
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.event import EventKind
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
+from kilonova.model.required_columns import RequiredColumn
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
@@ -187,6 +188,16 @@ def encoding_from_json(value: dict[str, Any]) -> Encoding:
             return Custom(key, value["function"], own, value.get("has_diff", True))
         case other:
             raise CatalogError(f"the catalog names an unknown encoding, {other}", hint="Upgrade Kilonova")
+
+
+def requires_to_json(required: Iterable[RequiredColumn]) -> list[list[str | None]]:
+    """Return required columns as JSON."""
+    return [[each.channel, each.name, each.type] for each in required]
+
+
+def requires_from_json(value: list[list[Any]]) -> tuple[RequiredColumn, ...]:
+    """Return required columns from JSON."""
+    return tuple(RequiredColumn(*each) for each in value)
 
 
 def checks_to_json(checks: tuple[Check, ...]) -> list[dict[str, Any]]:

@@ -12,9 +12,12 @@ from sqlalchemy import select
 from kilonova.catalog import deferred, tables
 from kilonova.catalog.channel_store import channel_states, needed, pinned, placed_by
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.registry import live_versions
 from kilonova.model.task import Mode
-from kilonova.schedule.garbage import Consumer, GCRoots, PlacedBlock, Provenance, Reference
+from kilonova.schedule.due import read_ends
+from kilonova.schedule.garbage import Consumer, GCRoots, PlacedBlock, Provenance, Reference, Stop
+from kilonova.schedule.planning import remaining_ends
 
 
 def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
@@ -77,6 +80,7 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
         now=tx.now,
         states=channel_states(tx),
         consumers={channel: tuple(found) for channel, found in consumers.items()},
+        stops=_stops(tx) if any(each.task.requires for versions in live.values() for each in versions) else {},
         pins={block: tuple(holders) for block, holders in pinned(tx).items()},
         physical=frozenset(
             (PlacedBlock(names[row.channel_id], row.block_id), PlacedBlock(names[row.of], row.made)) for row in physical
@@ -86,3 +90,19 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
             for row in logical
         ),
     )
+
+
+def _stops(tx: Transaction) -> dict[str, tuple[Stop, ...]]:
+    """Return the points before the newest ones at which logic versions stop reading, by channel."""
+    known, found = load_planner_input(tx), dict[str, list[Stop]]()
+    for state in itertools.chain.from_iterable(known.versions.values()):
+        earlier = state.previous if state.continues else None
+        reads = [(each, read_ends(each, known.channels)) for each in (state, earlier) if each is not None]
+        if earlier is not None and (remaining := remaining_ends(state, known.channels)) is not None:
+            reads.append((earlier, remaining))
+        for version, ends in reads:
+            for channel in ends.keys() & {*state.task.relies_on, *version.task.relies_on}:
+                if not known.channels[channel].is_equivalent(ends[channel], known.channels[channel].latest_readable):
+                    stop = Stop(task=state.task.name, cursor=version.cursor(channel), point=ends[channel])
+                    found.setdefault(channel, []).append(stop)
+    return {channel: tuple(stops) for channel, stops in found.items()}

@@ -38,6 +38,7 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
             *each.task.writes,
             *each.task.migrated,
             *each.replaced.values(),
+            *each.task.relies_on,
         )
     )
     channels = channel_states(tx, None if names is None else touched)
@@ -52,6 +53,8 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 started=version.started,
                 cursors=version.cursors,
                 samples=samples.get(name, ()),
+                continues=version.waiting,
+                outputs=version.outputs,
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
                 replaced=version.replaced,
             )

@@ -30,7 +30,7 @@ from kilonova.catalog.channel_store import channel_id, new_stamp
 from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.files import set_watched_directory
 from kilonova.errors import Conflict, NotFound, closest_name
-from kilonova.model.channel import Channel
+from kilonova.model.channel import Channel, declared_output
 from kilonova.model.column_rules import STRICT
 from kilonova.model.composed_function import ComposedFunction, composed_function
 from kilonova.model.event import EventKind
@@ -52,7 +52,9 @@ class TaskVersion:
         workflow: the workflow that declares it.
         logic: the number of the version: 0, 1, 2, …
         cursors: the point up to which it has read each channel; empty if it has not run.
-        superseded: whether it runs no more, and is kept until a newer version has used its output.
+        superseded: whether a newer version replaces it: it is kept until that has used its output.
+        waiting: whether the version that it replaces goes on until there is input with the columns that it requires.
+        outputs: if it is waiting, the channels that it writes as it declares them.
         replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
     """
 
@@ -62,6 +64,8 @@ class TaskVersion:
     cursors: Mapping[str, int]
     superseded: bool = False
     replaced: Mapping[str, str] = field(default_factory=dict)
+    waiting: bool = False
+    outputs: tuple[Channel, ...] = ()
 
     def cursor(self, channel: str) -> int:
         """Return the point up to which it has read a channel."""
@@ -177,7 +181,9 @@ def adopt_recovered(tx: Transaction, names: Iterable[str], workflow: str) -> Non
     )
 
 
-def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False) -> int:
+def put_task(
+    tx: Transaction, task: Task, workflow: str, *, renew: bool = False, waiting: Collection[Channel] = ()
+) -> int:
     """Register a task, or a new logic version of one whose definition has changed or that was dropped.
 
     The new version replaces those that were live, except the one whose output is there, for a migration: that stays
@@ -188,6 +194,8 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
         task: the task.
         workflow: the workflow that declares it.
         renew: create a new logic version even if the definition is the same (an output was redeclared).
+        waiting: if the new version waits for input with the columns that it requires, the channels that it writes as
+            it declares them; the version that runs goes on until then, and the channels stay as they are.
 
     Returns:
         The number of the version.
@@ -210,9 +218,13 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     )
     if row.live and row.fingerprint == task.fingerprint and not renew:
         return int(row.version)
-    written = select(func.max(tables.cursor.c.logic)).where(tables.cursor.c.task_id == row.id)
-    _supersede_versions(tx, row.id, tx.connection.execute(written).scalar())
-    _add_logics(tx, [(row.id, row.version + 1, task)])
+    cursor, logic = tables.cursor.c, tables.logic.c
+    kept = tx.connection.execute(select(func.max(cursor.logic)).where(cursor.task_id == row.id)).scalar()
+    if kept is None and waiting:
+        running = logic.task_id == row.id, logic.live, logic.waiting.is_not(True)
+        kept = tx.connection.execute(select(func.max(logic.version)).where(*running)).scalar()
+    _supersede_versions(tx, row.id, kept)
+    _add_logics(tx, [(row.id, row.version + 1, task)], waiting)
     return int(row.version) + 1
 
 
@@ -224,6 +236,31 @@ def put_superseded(tx: Transaction, task: Task, workflow: str, logic: int) -> No
     _add_logics(tx, [(number, logic, task)])
     own = tables.logic.c.task_id == number, tables.logic.c.version == logic
     tx.connection.execute(update(tables.logic).where(*own).values(superseded=True))
+
+
+def update_requirements(tx: Transaction, task: Task, logic: int) -> None:
+    """Update the columns that a logic version of a task requires."""
+    tx.mark_registry_changed()
+    own = tables.logic.c.task_id == task_id(tx, task.name), tables.logic.c.version == logic
+    tx.connection.execute(
+        update(tables.logic).where(*own).values(requires=codec.requires_to_json(task.requires) or None)
+    )
+
+
+def take_over(tx: Transaction, task: str, logic: int, outputs: Iterable[Channel]) -> None:
+    """End the waiting of a logic version that has run: the channels that it writes are declared as it does.
+
+    Args:
+        tx: a writing transaction.
+        task: the task.
+        logic: the number of the version.
+        outputs: the channels.
+    """
+    tx.mark_registry_changed()
+    own = tables.logic.c.task_id == task_id(tx, task), tables.logic.c.version == logic
+    tx.connection.execute(update(tables.logic).where(*own).values(waiting=False))
+    for channel in outputs:
+        change_channel(tx, declared_output(channel_store.channel(tx, channel.name), channel))
 
 
 def add_version(tx: Transaction, task: Task) -> int:
@@ -364,10 +401,11 @@ def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
     _add_logics(tx, [(number, 0, task) for number, task in zip(numbers, tasks, strict=True)])
 
 
-def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> None:
-    """Record logic versions, each given by the task's id, the version and the definition."""
+def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]], waiting: Collection[Channel] = ()) -> None:
+    """Record logic versions, each given by the task's id, the version and the definition; see `put_task`."""
     every = list(logics)
     outputs = _outputs(tx, {name for _, _, task in every for name in task.writes})
+    outputs |= {channel.name: _output_to_json(channel) for channel in waiting}
     insert_all(
         tx,
         tables.logic,
@@ -382,6 +420,8 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
                 "superseded": False,
                 "outputs": {name: outputs[name] for name in task.writes if name in outputs},
                 "written": task.written or None,
+                "requires": codec.requires_to_json(task.requires) or None,
+                "waiting": bool(waiting),
             }
             for number, logic, task in every
         ],
@@ -400,6 +440,15 @@ def _outputs(tx: Transaction, channels: Collection[str]) -> dict[str, dict[str, 
             "checks": row.checks or [],
         }
         for row in tx.connection.execute(query.where(is_among(tx, channel.name, channels)))
+    }
+
+
+def _output_to_json(channel: Channel) -> dict[str, Any]:
+    """Return what declares the rows of a channel, as `_outputs` does."""
+    return {
+        "schema": None if channel.schema is None else codec.schema_to_json(channel.schema),
+        "encoding": codec.encoding_to_json(channel.encoding),
+        "checks": codec.checks_to_json(channel.checks) if channel.checks else [],
     }
 
 
@@ -503,6 +552,20 @@ def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[s
     }
 
 
+def continuing_version(versions: Sequence[TaskVersion]) -> TaskVersion:
+    """Return the live logic version of a task that goes on while a new one waits: the one that has written its output.
+
+    If none has run, it is the newest one that does not wait itself.
+    """
+    started = (each for each in versions if each.started)
+    return next(started, None) or next(each for each in versions if not each.waiting)
+
+
+def running_versions(versions: Sequence[TaskVersion]) -> tuple[TaskVersion, ...]:
+    """Return the live logic versions of a task that run: a superseded one only while the newest one waits."""
+    return tuple(each for each in versions if not each.superseded or versions[0].waiting)
+
+
 @cache
 def _cursors(dialect: str, *, some: bool) -> Select[Any]:
     """Return a query for the cursors of live logic versions, of tasks of some names or of all."""
@@ -524,7 +587,13 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
     these = logic.c.live if names is None else and_(logic.c.live, is_among(tx, task.c.name, names))
     live = select(task.c.id, logic.c.version).join(logic, logic.c.task_id == task.c.id).where(these).subquery("live")
     rows = tx.connection.execute(
-        select(task, logic.c.version, logic.c.writes, logic.c.superseded, logic.c.replaced)
+        select(
+            task,
+            *(
+                logic.c[name]
+                for name in ("version", "writes", "superseded", "requires", "waiting", "outputs", "replaced")
+            ),
+        )
         .join(logic, logic.c.task_id == task.c.id)
         .where(these)
         .order_by(logic.c.version.desc())
@@ -549,12 +618,15 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
                 schedule=codec.schedule_from_json(row.schedule),
                 view=row.view,
                 written=row.written or "",
+                requires=codec.requires_from_json(row.requires or []),
             ),
             workflow=row.workflow,
             logic=row.version,
             cursors={},
             superseded=row.superseded,
             replaced=row.replaced or {},
+            waiting=bool(row.waiting),
+            outputs=tuple(_output(*item) for item in row.outputs.items()) if row.waiting else (),
         )
         found[row.name] = row.id, (*found.get(row.name, (0, ()))[1], version)
     return found
@@ -698,6 +770,7 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
         schedule=codec.schedule_from_json(row.schedule),
         view=row.view,
         written=row.written or "",
+        requires=codec.requires_from_json(row.requires or []),
     )
 
 
@@ -783,7 +856,7 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
         return
     before = {row.channel_id: row.point for row in rows}
     if before.keys() == {None}:
-        _retire_superseded(tx, rows[0].task_id)
+        _retire_superseded(tx, rows[0].task_id, logic)
     after = {channel_id(tx, channel): point for channel, point in points}
     mine = cursor.task_id == rows[0].task_id, cursor.logic == logic
     if gone := before.keys() - after.keys() - {None}:
@@ -801,10 +874,10 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
     insert_all(tx, tables.cursor, [columns | {"channel_id": channel, "point": point} for channel, point in new])
 
 
-def _retire_superseded(tx: Transaction, number: int) -> None:
+def _retire_superseded(tx: Transaction, number: int, newer: int) -> None:
     """End the superseded logic version of a task, given by its id, when a newer one has used its output."""
     logic, cursor = tables.logic.c, tables.cursor.c
-    these = select(logic.version).where(logic.task_id == number, logic.superseded, logic.live)
+    these = select(logic.version).where(logic.task_id == number, logic.superseded, logic.live, logic.version < newer)
     if ended := list(tx.connection.execute(these).scalars()):
         tx.mark_registry_changed()
         own = logic.task_id == number, logic.version.in_(ended)

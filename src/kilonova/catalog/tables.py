@@ -121,12 +121,15 @@ logic = Table(
     Column("written", Text),
     Column("replaced", JSON(none_as_null=True)),
     Column("faulty", UtcTime),
+    Column("requires", JSON(none_as_null=True)),
+    Column("waiting", Boolean),
 )
 """Logic versions of tasks. A live one runs, unless it is `superseded`: kept until a newer one has used its output.
 
-`outputs` has the declared columns, the encoding and the checks of the channels that it writes. `replaced` has the
-inputs that have replaced others since its last run, each with the one on which its cursor stands. `faulty` is the time
-at which the version was said to be wrong.
+While the newest one is `waiting` for input with the columns that it `requires`, the superseded one runs, and the
+channels are declared as for that. `outputs` has the declared columns, the encoding and the checks of the channels that
+it writes. `replaced` has the inputs that have replaced others since its last run, each with the one on which its cursor
+stands. `faulty` is the time at which the version was said to be wrong.
 """
 
 variant = Table(

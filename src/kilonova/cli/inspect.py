@@ -206,6 +206,10 @@ def status(json: JsonFlag = False) -> None:
     if found.bounds:
         show_bounds(found.bounds, title="Bounds")
         render.out.print()
+    for name, alert in found.alerts.items():
+        render.out.print(f"Alert: {name}: {alert}.", style="yellow", soft_wrap=True)
+    if found.alerts:
+        render.out.print()
     if found.deferred:
         rows = (
             (
@@ -246,6 +250,7 @@ def _status_json(found: Status) -> dict[str, object]:
                 "logic": item.logic,
                 "due": found.due.get(name),
                 "waits_until": found.waits.get(name),
+                "alert": found.alerts.get(name),
             }
             for name, item in found.tasks.items()
         ],

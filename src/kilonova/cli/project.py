@@ -156,6 +156,13 @@ def apply(
     ] = None,
     same_logic: SameLogic = None,
     new_version: NewVersion = None,
+    refuse_incompatible: Annotated[
+        bool,
+        typer.Option(
+            "--refuse-incompatible",
+            help="Refuse changes after which a channel lacks columns that a task requires, instead of an alert.",
+        ),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Register workflows. The output of tasks whose definition changed is migrated or recomputed at the next run."""
@@ -164,7 +171,11 @@ def apply(
     until = None if defer is None else time_of(defer, datetime.now(UTC))
     with project() as opened:
         plans = opened.apply_all(
-            load_all(files), defer=until, same_logic=same_logic or (), new_version=new_version or ()
+            load_all(files),
+            defer=until,
+            same_logic=same_logic or (),
+            new_version=new_version or (),
+            refuse_incompatible=refuse_incompatible,
         )
     show_plans(plans, json)
 
@@ -326,6 +337,8 @@ def show_plans(plans: Sequence[WorkflowPlan], json: bool) -> None:
         _show_plan(item)
         for part in item.unseen:
             render.out.print(f"Changes are not detected in the {part.kind} {part.name}: {part.what}.")
+        for each in item.incompatible:
+            render.out.print(f"Alert: {each}.", style="yellow", soft_wrap=True)
 
 
 def _show_plan(item: WorkflowPlan) -> None:

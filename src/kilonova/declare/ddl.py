@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import sqlglot
@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from kilonova.errors import DeclarationError
+from kilonova.model.required_columns import RequiredColumn
 from kilonova.model.schema import Column, Schema
 
 _NAMES = {
@@ -55,6 +56,19 @@ def parse_schema(ddl: str) -> Schema:
     if not top:
         raise DeclarationError(f"the schema {ddl!r} has no columns", hint='Write it as "id string, n bigint"')
     return _schema(top)
+
+
+def parse_requirements(requires: Mapping[str, str]) -> tuple[RequiredColumn, ...]:
+    """Return the columns required of channels, given by channel as DDL.
+
+    Raises:
+        DeclarationError: columns are not DDL.
+
+    >>> parse_requirements({"orders": "id bigint"})
+    (RequiredColumn(channel='orders', name='id', type='bigint'),)
+    """
+    found = ((channel, column) for channel, ddl in requires.items() for column in parse_schema(ddl).columns)
+    return tuple(RequiredColumn(channel, column.name, column.type) for channel, column in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

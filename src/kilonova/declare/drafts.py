@@ -18,6 +18,7 @@ from kilonova.model.binding import validate_attachment
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Custom
 from kilonova.model.logic import Function, Sql
+from kilonova.model.required_columns import RequiredColumn
 from kilonova.model.task import Mode, Port, Production, Variant
 from kilonova.query.syntax import channels_of, reading
 
@@ -71,6 +72,7 @@ class DraftTask:
     writes: tuple[str, ...]
     variants: list[DraftVariant]
     parts: Parts | None = None
+    requires: tuple[RequiredColumn, ...] = ()
 
     @property
     def modes(self) -> Mapping[str, set[Mode]]:
@@ -260,7 +262,13 @@ def _attached(bound: BoundDraft, around: Drafts) -> Drafts:
         {names[name]: replace(port, name=names[name]) for name, port in flat.channels.items() if name in written},
         {f"{bound.name}__{name}": _renamed(draft, names) for name, draft in flat.tasks.items()},
         {
-            names[name]: replace(view, name=names[name], query=reading(view.query, names), source=None)
+            names[name]: replace(
+                view,
+                name=names[name],
+                query=reading(view.query, names),
+                source=None,
+                requires=_attached_columns(view.requires, names),
+            )
             for name, view in flat.views.items()
         },
         flat.functions,
@@ -282,4 +290,9 @@ def _renamed(draft: DraftTask, names: Mapping[str, str]) -> DraftTask:
             replace(variant, ports=tuple(replace(port, channel=names[port.channel]) for port in variant.ports))
             for variant in draft.variants
         ],
+        requires=_attached_columns(draft.requires, names),
     )
+
+
+def _attached_columns(required: Iterable[RequiredColumn], names: Mapping[str, str]) -> tuple[RequiredColumn, ...]:
+    return tuple(replace(column, channel=names.get(column.channel, column.channel)) for column in required)

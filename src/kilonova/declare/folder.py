@@ -15,7 +15,7 @@ from typing import Any, cast
 from sqlglot import exp
 
 from kilonova.declare.checks import checks_of
-from kilonova.declare.ddl import table_of
+from kilonova.declare.ddl import parse_requirements, table_of
 from kilonova.declare.directories import watched_directory
 from kilonova.declare.frontmatter import FrontMatterField, split_front_matter
 from kilonova.declare.schedules import schedule_of, seconds_of
@@ -31,7 +31,7 @@ from kilonova.model.watched_directory import WatchedDirectory
 
 _VIEW = (
     *("key", "refresh", "description", "checks", "schedule", "materialized", "retention"),
-    *("bound_staleness", "bound_inconsistency", "accept_blocks"),
+    *("bound_staleness", "bound_inconsistency", "accept_blocks", "requires"),
 )
 _TABLE = ("description", "checks", "watch", "sequence_by", "retention", "on_new_column", "rename", "defaults")
 _WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time", "in_order")
@@ -90,6 +90,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                     schedule=_schedule(parts.fields),
                     materialized=_materialized(parts.fields),
                     retention=seconds_of(kept) if (kept := _word(parts.fields, "retention")) else None,
+                    requires=parse_requirements(_words(parts.fields, "requires")),
                     source=source,
                 )
             )

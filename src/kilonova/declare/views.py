@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -16,6 +16,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.logic import Sql
+from kilonova.model.required_columns import RequiredColumn
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.query.materialization import kept_whole, plan_materializations
@@ -43,6 +44,7 @@ class ViewDraft:
         schedule: the schedule on which it runs automatically.
         materialized: whether its rows are stored; otherwise they are computed where it is read.
         retention: seconds for which its points stay readable.
+        requires: columns of channels that it reads, which they may not have yet.
         source: the source location of the query, if it is in a file.
 
     Raises:
@@ -59,6 +61,7 @@ class ViewDraft:
     schedule: Schedule | None = None
     materialized: bool = True
     retention: float | None = None
+    requires: tuple[RequiredColumn, ...] = ()
     source: Source | None = None
 
     def __post_init__(self) -> None:
@@ -110,16 +113,45 @@ def derived(
                 _understood(draft, known)
                 inlined[draft.name] = draft.query
                 continue
-            for channel, task, own in _view(draft, known, channels):
-                made.append(channel)
-                tasks[draft.name] = (
-                    *tasks.get(draft.name, ()),
-                    replace(task, schedule=draft.schedule, written=_as_written(draft, task)),
-                )
-                known[channel.name] = own
+            relations = list(_view(draft, _with_required(draft, known), channels))
+            made += [channel for channel, _, _ in relations]
+            known |= {channel.name: own for channel, _, own in relations}
+            tasks[draft.name] = _with_requirements(draft, [task for _, task, _ in relations])
         except KilonovaError as error:
             raise draft.blamed(error) from error.__cause__
     return tuple(made), tasks
+
+
+def _with_required(draft: ViewDraft, known: Mapping[str, RelationFacts]) -> dict[str, RelationFacts]:
+    """Return the properties of channels with the columns that a view requires of them.
+
+    Raises:
+        DeclarationError: there is no such channel.
+    """
+    found = dict(known)
+    for column in draft.requires:
+        if column.channel not in found:
+            hint = closest_name(column.channel, list(known))
+            raise DeclarationError(
+                "the view requires columns of a channel that does not exist", channel=column.channel, hint=hint
+            )
+        facts = found[column.channel]
+        found[column.channel] = replace(facts, types={**facts.types, column.name: str(column.type)})
+    return found
+
+
+def _with_requirements(draft: ViewDraft, tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return the tasks of a view as it declares them, each with the columns that it requires.
+
+    The tasks of a view that materializes relations require the same columns, so that all of them wait for these.
+    """
+    own = {name for task in tasks for name in task.writes}
+    declared = {(each.channel, each.name) for each in draft.requires}
+    inferred = dict.fromkeys(each for task in tasks for each in task.requires if each.channel not in own)
+    requires = (*draft.requires, *(each for each in inferred if (each.channel, each.name) not in declared))
+    return tuple(
+        replace(task, schedule=draft.schedule, written=_as_written(draft, task), requires=requires) for task in tasks
+    )
 
 
 def _as_written(draft: ViewDraft, task: Task) -> str:
@@ -156,7 +188,7 @@ def _view(
     for table in channels_of(draft.query, known):
         if table not in known:
             raise QueryError("there is no such channel", channel=table, hint=closest_name(table, list(known)))
-        if table in channels and channels[table].schema is None:
+        if table in channels and channels[table].schema is None and not known[table].types:
             raise DeclarationError(
                 "a view reads this channel, but its columns are not known",
                 channel=table,

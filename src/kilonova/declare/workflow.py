@@ -330,6 +330,7 @@ def _task(name: str, draft: DraftTask) -> Task:
         writes=draft.writes,
         variants=tuple(each for each in every if each.from_version is None),
         migrations=tuple(each for each in every if each.from_version is not None),
+        requires=draft.requires,
     )
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar
 
 from kilonova.declare.checks import Given, check_known_columns, checks_of
 from kilonova.declare.composition import ColumnFunctions, Parts
-from kilonova.declare.ddl import parse_schema
+from kilonova.declare.ddl import parse_requirements, parse_schema
 from kilonova.declare.drafts import BoundDraft, Drafts, DraftTask, DraftVariant, custom_name
 from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
 from kilonova.declare.fingerprint import fingerprint
@@ -206,6 +207,7 @@ class Workflowette:
         columns: ColumnFunctions | None = None,
         where: str | None = None,
         per_row: bool = False,
+        requires: Mapping[str, str] | None = None,
     ) -> Any:
         """Declare a task; a decorator, with or without arguments.
 
@@ -226,6 +228,10 @@ class Workflowette:
                 changes, the next run removes and adds the rows that it touches.
             per_row: whether each row of the result depends on one row of the only parameter; so rows can be added if
                 the condition becomes looser. With `columns` this is so anyway.
+            requires: the columns of each parameter on which the function relies, `{"orders": "id bigint, note string"}`
+                (logic evolution, 3.3.1): it is only called with data that was written with them. If there is none yet,
+                the logic version that runs at present goes on until there is; if there is no longer any, the task
+                stops before it.
 
         Returns:
             The task, which can be called like the function: the result is what it writes.
@@ -264,6 +270,7 @@ class Workflowette:
                     parts = Parts(columns=columns or {}, where=where, per_row=per_row, channel=channel)
                 self._drafts.tasks[name] = DraftTask(outputs, [], parts)
                 whole = self._add_variant(name, body, reads or {})
+                self._require(name, requires or {})
             except KilonovaError as error:
                 self._drafts.tasks.pop(name, None)
                 raise error.with_context(task=name) from None
@@ -281,6 +288,7 @@ class Workflowette:
         schema: str | None = None,
         key: Names | None = None,
         encoding: Encodes = None,
+        requires: Mapping[str, str] | None = None,
     ) -> None:
         """Declare a task that is one Spark SQL query.
 
@@ -292,6 +300,7 @@ class Workflowette:
             schema: declares the written channel inline; so do `key` and `encoding`.
             key: see `channel`.
             encoding: see `channel`.
+            requires: see `task`.
 
         Raises:
             DeclarationError: a mode is invalid, or the name is taken.
@@ -310,6 +319,7 @@ class Workflowette:
             fingerprint=normal_sql(query),
         )
         self._drafts.tasks[name] = DraftTask((name,), [variant])
+        self._require(name, requires or {})
 
     def view(
         self,
@@ -323,6 +333,7 @@ class Workflowette:
         schedule: str | None = None,
         materialized: bool = True,
         retention: str | None = None,
+        requires: Mapping[str, str] | None = None,
     ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
@@ -344,6 +355,8 @@ class Workflowette:
             materialized: whether its rows are stored. Otherwise they are computed where other views of the workflow
                 read it, and it has no channel: changes pass through it in memory (pipelining; Nova, sections 1 and 4).
             retention: see `channel`.
+            requires: columns of channels that the query reads, with their types, which the channels do not have yet:
+                see `task`. Those that they have are inferred from the query.
 
         Raises:
             DeclarationError: the name is taken, there is no such refresh method, check or schedule, or a view that is
@@ -361,6 +374,7 @@ class Workflowette:
                 schedule=None if schedule is None else schedule_of(schedule),
                 materialized=materialized,
                 retention=None if retention is None else seconds_of(retention),
+                requires=parse_requirements(requires or {}),
             )
         except KilonovaError as error:
             raise error.with_context(task=name) from None
@@ -430,6 +444,18 @@ class Workflowette:
                     f"there is no encoding {encoding!r}",
                     hint="Use append, upsert, changes, columns, increment(…) or custom(…)",
                 )
+
+    def _require(self, task: str, requires: Mapping[str, str]) -> None:
+        """Add the columns that a task requires of its ports."""
+        draft = self._drafts.tasks[task]
+        channels = {port.name: port.channel for variant in draft.variants for port in variant.ports}
+        for port in requires:
+            if port not in channels or channels[port] in draft.writes:
+                inputs = [name for name, channel in channels.items() if channel not in draft.writes]
+                problem = f"the argument requires names {port}, which is not an input of the task"
+                raise DeclarationError(problem, task=task, hint=closest_name(port, inputs))
+        found = parse_requirements({channels[port]: ddl for port, ddl in requires.items()})
+        self._drafts.tasks[task] = replace(draft, requires=found)
 
     def _add_variant(
         self, task: str, function: Callable[..., Any], reads: Mapping[str, str], from_version: int | None = None

@@ -34,7 +34,7 @@ def is_compactable(snapshot: SnapshotRead) -> bool:
 def compact(
     environment: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str
 ) -> tuple[int, RunResults] | None:
-    """Write the newest snapshot of a channel as a base.
+    """Write the newest snapshot of a channel as a base, with the columns with which it was written.
 
     Returns:
         The run's number and what it published; None if the newest point has a base already, or no rows.
@@ -47,10 +47,12 @@ def compact(
         snapshot = state.snapshot(state.latest_readable)
         if not is_compactable(snapshot):
             return ()
-        point = state.latest_distinct
+        point, written = state.latest_distinct, state.written_schema(state.latest_readable)
         reason = f"{len(snapshot.deltas)} deltas merged" + (" with a base" if snapshot.base else "")
         if not snapshot.deltas:
             reason = "an external base copied"
+        if written is not None and snapshot.schema is not None and not written.has_same_columns(snapshot.schema):
+            snapshot = replace(snapshot, schema=written)
         write = partial(warehouse.compact, replace(snapshot, at=point))
         return (Part(read=snapshot.blocks, start=0, end=point, reason=reason, write=write),)
 

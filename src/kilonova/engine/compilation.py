@@ -33,7 +33,8 @@ def compile_variant(
     Returns:
         What is executed, with its inputs; None if nothing changes.
     """
-    task, channels = choice.state.task, limit_channels(channels, choice.ends)
+    task = choice.state.task
+    channels = limit_channels(channels, choice.ends, task.requires)
     reads = tuple(
         LogicInput(
             port=each.port.name,

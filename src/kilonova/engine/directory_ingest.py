@@ -23,7 +23,7 @@ from kilonova.engine.directory_scan import changed_files, url_of
 from kilonova.engine.ingest import (
     IngestSource,
     IngestTarget,
-    added_columns,
+    column_participants,
     describe_effects,
     ingest_results,
     ingest_target,
@@ -222,7 +222,7 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes,
     reason = _reason(batch.ingested, len(quarantined), effects, plan.directory)
     return FileResults(
         outputs=(ingest_results(channel, point, batch.result, reason, step.seconds),),
-        participants=(Participant(on_commit=resolve), *added_columns(plan.target, batch.result)),
+        participants=(Participant(on_commit=resolve), *column_participants(plan.target, batch.result)),
         file_outcomes=outcomes,
         malformed=malformed,
     )

@@ -22,9 +22,10 @@ from tenacity import (
     wait_exponential,
 )
 
-from kilonova.catalog import events
+from kilonova.catalog import events, registry
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import Advance
+from kilonova.catalog.schema_alerts import alert_readers
 from kilonova.engine.compilation import compile_variant
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, validate_output
@@ -50,15 +51,24 @@ from kilonova.errors import (
     is_transient,
 )
 from kilonova.model.block import Base, Block, Delta
+from kilonova.model.channel import declared_output
 from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.event import EventKind
 from kilonova.model.logic import Compiled, InputRead
 from kilonova.model.read_plan import SnapshotRead
+from kilonova.model.required_columns import describe_columns
 from kilonova.model.run import RefreshMethod, RunInput, RunOutput
 from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Mode, Task
 from kilonova.query.migration_and_input import with_new_input
-from kilonova.schedule.due import TaskState, due_reason, read_ends, withheld_input
+from kilonova.schedule.due import (
+    TaskState,
+    due_reason,
+    missing_inputs,
+    read_ends,
+    version_in_force,
+    withheld_input,
+)
 from kilonova.schedule.planning import (
     PortInput,
     VariantChoice,
@@ -72,6 +82,7 @@ from kilonova.schedule.planning import (
     limit_channels,
     output_version,
     port_inputs,
+    remaining_ends,
 )
 from kilonova.warehouse.spark_errors import summarize_error
 
@@ -146,9 +157,10 @@ class _Execution:
         self._inputs: list[RunInput] = []
         self._outputs: list[RunOutput] = []
         self._advances: list[Advance] = []
-        self._fallbacks: list[Participant] = []
+        self._participants: list[Participant] = []
         self._lock = threading.Lock()
         self._views = {state.task.name: state for state, _ in run.plan.steps if state.task.from_sources is not None}
+        self._in_force: dict[str, int] = {}
         self._direct: dict[str, tuple[VariantChoice, str] | None] = {}
         free = dict(run.points)
         self._points: dict[tuple[str, str], int] = {}
@@ -185,7 +197,7 @@ class _Execution:
             inputs=tuple(self._inputs),
             outputs=tuple(self._outputs),
             advances=tuple(self._advances),
-            participants=tuple(self._fallbacks),
+            participants=tuple(self._participants),
         )
 
     def _precedes(self, one: Task, other: Task) -> bool:
@@ -207,6 +219,13 @@ class _Execution:
                 detach = Advance(task=name, logic=state.logic, points=())
                 self._skip(state.task, "its view is computed from its sources", detach)
             return
+        version = version_in_force(state, self._channels, until)
+        if version is None:
+            missing = describe_columns(missing_inputs(state, self._channels, until))
+            self._skip(state.task, f"waits for input with {missing}")
+            return
+        self._in_force[name] = version.logic
+        state = self._finish(state) if version is state else version
         why = due_reason(state, self._channels, until)
         if why is None and need is RunReason.COLUMNS:
             why = "its columns are needed"
@@ -216,11 +235,44 @@ class _Execution:
         if why is None:
             self._skip(state.task, "no new input")
             return
+        if state.continues:
+            self._take_over(state)
         choice = choose(state, self._channels, until)
         if choice.method is RefreshMethod.MIGRATION:
             self._migrate(choice, why)
         else:
             self._do(choice, why)
+
+    def _finish(self, state: TaskState) -> TaskState:
+        """Let the version that went on process its remaining input; return the state of the one that takes over."""
+        until = self._run.plan.until
+        ends = remaining_ends(state, self._channels, until)
+        if ends is None or state.previous is None:
+            return state
+        if (why := due_reason(state.previous, self._channels, ends)) is None:
+            return state
+        choice = choose(state.previous, self._channels, ends)
+        self._do(choice, f"{why}; the logic version {state.logic} takes over after that")
+        self._advance(state.task)
+        return replace(state, previous=replace(state.previous, started=True, cursors=dict(advanced_cursors(choice))))
+
+    def _take_over(self, state: TaskState) -> None:
+        """Let a logic version that has waited write its channels as it declares them."""
+        task, logic = state.task.name, state.logic
+        for output in state.outputs:
+            own = self._channels[output.name]
+            schema = output.schema and identified(output.schema, own.channel.schema, own.latest_readable)
+            declared = declared_output(own.channel, replace(output, schema=schema))
+            self._channels[output.name] = replace(own, channel=declared)
+
+        def record(tx: Transaction, run: int) -> None:
+            registry.take_over(tx, task, logic, [self._channels[output.name].channel for output in state.outputs])
+            events.record(
+                tx, EventKind.TOOK_OVER, run=run, channels=state.task.writes, text=f"{task}: logic version {logic}"
+            )
+
+        with self._lock:
+            self._participants.append(Participant(on_commit=record))
 
     def _migrate(self, choice: VariantChoice, why: str) -> None:
         """Execute the migrations of a task, and process the input that the earlier version has not read."""
@@ -325,7 +377,7 @@ class _Execution:
             events.record(tx, EventKind.FELL_BACK, run=run, channels=task.writes, text=text)
 
         with self._lock:
-            self._fallbacks.append(Participant(on_commit=record))
+            self._participants.append(Participant(on_commit=record))
         return blocks
 
     def _execute(self, choice: VariantChoice, why: str) -> Blocks:
@@ -381,13 +433,18 @@ class _Execution:
                 after = before.committed.beside(version) if before.channel.several_writers else version
                 self._channels[channel] = self._channels[channel].with_extension(point, after)
             else:
+                if before.has_other_columns(block):
+                    alert = partial(alert_readers, channel=channel)
+                    self._participants.append(Participant(on_commit=alert))
                 after = before.committed.beside(version) if before.channel.several_writers else version
                 self._channels[channel] = before.with_block(block, after, self._run.run)
-        migration = "" if choice.variant.from_version is None else f" ({choice.variant.name})"
+        step = "" if choice.variant.from_version is None else f" ({choice.variant.name})"
+        if choice.state.logic != self._in_force.get(task.name, choice.state.logic):
+            step = f" (logic version {choice.state.logic})"
         self._inputs += (
             RunInput(
                 task=task.name,
-                port=f"{each.port.name}{migration}",
+                port=f"{each.port.name}{step}",
                 channel=each.port.channel,
                 start=each.start,
                 end=each.end,
@@ -511,7 +568,7 @@ class _Execution:
 
     def _columns_of(self, choice: VariantChoice, query: str, channels: Collection[str]) -> Schema:
         """Return the columns of a query over channels as a task reads them."""
-        seen = limit_channels(self._channels, choice.ends)
+        seen = limit_channels(self._channels, choice.ends, choice.state.task.requires)
         snapshots = {name: seen[name].snapshot(seen[name].latest_readable) for name in channels}
         frames = {name: self._warehouse.open(replace(each, base=None, deltas=())) for name, each in snapshots.items()}
         return self._warehouse.schema_of(self._warehouse.sql(query, frames))

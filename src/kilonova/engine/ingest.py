@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from kilonova.catalog import channel_store, ingest_keys, registry
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.schema_alerts import alert_readers
 from kilonova.engine.interfaces import Frame, WarehouseInterface
 from kilonova.engine.invocation import validate_output
 from kilonova.engine.output import Output, write_output
@@ -197,14 +198,18 @@ def new_columns(target: IngestTarget, block: Block | None) -> tuple[Column, ...]
     return tuple(column for column in block.schema.columns if column.name not in channel.schema.names)
 
 
-def added_columns(target: IngestTarget, block: Block | None) -> tuple[Participant, ...]:
-    """Return what records the columns that a block adds to its channel when it is published.
+def column_participants(target: IngestTarget, block: Block | None) -> tuple[Participant, ...]:
+    """Return what records the columns that a block adds to its channel, or lacks, when it is published.
 
     The run fails with a conflict if the columns of the channel have changed in the meantime.
     """
-    new = new_columns(target, block)
-    add = partial(registry.add_columns, channel=target.state.channel, new=new)
-    return (Participant(on_commit=add),) if new else ()
+    if block is None:
+        return ()
+    new, channel = new_columns(target, block), target.state.channel
+    add = partial(registry.add_columns, channel=channel, new=new)
+    alert = partial(alert_readers, channel=channel.name)
+    found = (Participant(on_commit=add),) if new else ()
+    return (*found, Participant(on_commit=alert)) if target.state.has_other_columns(block) else found
 
 
 def describe_effects(target: IngestTarget, block: Block | None, malformed: MalformedLines | None) -> list[str]:
@@ -359,7 +364,7 @@ def ingest(
         reason = "; ".join((f"ingested from {source.description}", *describe_effects(run.plan, block, malformed)))
         return IngestRunResults(
             outputs=(ingest_results(channel, point, block, reason, step.seconds),),
-            participants=added_columns(run.plan, block),
+            participants=column_participants(run.plan, block),
             malformed=malformed,
         )
 

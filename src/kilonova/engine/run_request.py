@@ -198,7 +198,7 @@ def _pins(
         pins |= {block.number for each in port_inputs(choice, channels) for block in each.reading.blocks}
         pins |= {block.number for each in state.replaced.values() for block in channels[each].blocks}
         read = (*state.task.reads, *state.task.sources)
-        partial = {name for name in read if name in writes or name in until}
+        partial = {name for name in read if name in writes or name in until or state.continues}
         pins |= {block.number for name in partial for block in channels[name].blocks}
     return tuple(sorted(pins))
 

@@ -37,6 +37,7 @@ from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan,
 from kilonova.model.schema import Schema, check_names
 from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.model.widening import is_wider
 
 BlockType = Literal["base", "delta"]
 """Type of blocks: whole relations, or changes."""
@@ -118,6 +119,11 @@ class Channel:
             getattr(self, name) == getattr(other, name)
             for name in ("schema", "encoding", "checks", "sequence_by", "rules")
         )
+
+
+def declared_output(channel: Channel, output: Channel) -> Channel:
+    """Return a channel whose rows are declared as those of another one: its columns, encoding and checks."""
+    return replace(channel, schema=output.schema, encoding=output.encoding, checks=output.checks, adopts=output.adopts)
 
 
 class PointState(enum.Enum):
@@ -289,6 +295,37 @@ class ChannelState:
         ):
             return declared
         return block.schema
+
+    def written_schema(self, number: int) -> Schema | None:
+        """Return the columns with which the relation was written at a point: S(C, V) (logic evolution, section 3.3).
+
+        A column whose type was widened since has the type with which it is read. None for points whose blocks are gone.
+        """
+        blocks = self._ends.get(self.settled(number))
+        if not blocks:
+            return None
+        schema = min(blocks, key=lambda block: block.number).schema.user_columns
+        declared = {(c.name, c.since): c.type for c in (self.channel.schema.columns if self.channel.schema else ())}
+        return Schema(
+            tuple(
+                replace(column, type=kind) if is_wider(kind, column.type) else column
+                for column in schema.columns
+                for kind in [declared.get((column.name, column.since), column.type)]
+            )
+        )
+
+    def has_other_columns(self, block: Block) -> bool:
+        """Return whether a block that follows the newest readable point has other columns, or types, than that."""
+        written = self.written_schema(self.latest_readable)
+        if written is None:
+            return False
+        before, after = ({(c.name, c.type) for c in s.columns} for s in (written, block.schema.user_columns))
+        return before != after
+
+    @property
+    def has_ingests(self) -> bool:
+        """Return whether rows were ingested into the channel, so that it is a source."""
+        return any(path == (self.channel.name,) for path, _ in self.committed.entries)
 
     def _keyed_alike(self, block: Block, declared: Schema) -> bool:
         """Return whether a block can be merged as one of a relation with the declared columns and key."""

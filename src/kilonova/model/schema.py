@@ -92,6 +92,10 @@ class Schema:
         """Return this schema with columns added at the end."""
         return Schema((*self.columns, *(Column(name, type_) for name, type_ in columns)))
 
+    def has_same_columns(self, other: Schema) -> bool:
+        """Return whether another schema has the same columns, whatever their types and order."""
+        return {(c.name, c.since) for c in self.columns} == {(c.name, c.since) for c in other.columns}
+
     def without(self, *names: str) -> Schema:
         """Return this schema without some columns."""
         return Schema(tuple(column for column in self.columns if column.name not in names))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from kilonova.errors import DeclarationError
 from kilonova.model.logic import Logic
+from kilonova.model.required_columns import RequiredColumn
 from kilonova.model.schedule import Schedule
 
 FROM_SOURCES = "from sources"
@@ -119,6 +120,7 @@ class Task:
         view: the view that it maintains, or for which it maintains a materialized relation; None for other tasks.
         written: a view's query as its author wrote it, for display; empty for other tasks.
         migrations: the variants that change the output of earlier logic versions to that of this one.
+        requires: the columns of inputs on which it relies.
 
     Raises:
         DeclarationError: there is no variant, two variants have the same name, a channel is written twice, or a variant
@@ -133,6 +135,7 @@ class Task:
     note: str = field(default="", compare=False)
     written: str = field(default="", compare=False)
     migrations: tuple[Variant, ...] = field(default=(), compare=False)
+    requires: tuple[RequiredColumn, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not self.variants:
@@ -173,6 +176,11 @@ class Task:
     def migrated(self) -> tuple[str, ...]:
         """The channels that migrations read."""
         return tuple(dict.fromkeys(port.channel for variant in self.migrations for port in variant.ports))
+
+    @property
+    def relies_on(self) -> tuple[str, ...]:
+        """The channels of which it requires columns."""
+        return tuple(dict.fromkeys(column.channel for column in self.requires))
 
     @property
     def loops(self) -> tuple[str, ...]:

@@ -209,6 +209,18 @@ class Version:
             {path: _entry((replaced(path, r.logic), r.first, r.last) for r in entry) for path, entry in self.entries}
         )
 
+    def before(self) -> Version:
+        """Return the version of all inputs together of the tasks in which the paths end.
+
+        >>> print(Version.source("a", 1).through("t", 0).through("u", 1).before())
+        a›t 1[0]
+        """
+        found = Version()
+        for path, entry in self.entries:
+            above = tuple(Reflection(r.logic[:-1], r.first, r.last) for r in entry)
+            found = found.joined(Version.of({path[:-1]: above}))
+        return found
+
     def joined(self, other: Version) -> Version:
         """Return the version of a relation that is computed from two inputs (their ⊕)."""
         mine = dict(self.entries)

@@ -10,6 +10,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Custom, delta_schema
 from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
 from kilonova.model.read_plan import DeltaRead, ReadPlan, SnapshotRead
+from kilonova.model.required_columns import RequiredColumn
 from kilonova.model.row_count import RowCount
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
@@ -60,8 +61,19 @@ def task_of(
         typed = replace(plain, tree=Projection(plain.tree, columns))
         variants = (*variants, _recomputing(FROM_SOURCES, typed, known))
     return Task(
-        name=item.channel, writes=(item.channel,), variants=variants, view=view, note=refresh_method_of_tree(item)
+        name=item.channel,
+        writes=(item.channel,),
+        variants=variants,
+        view=view,
+        note=refresh_method_of_tree(item),
+        requires=required_columns(item.tree),
     )
+
+
+def required_columns(tree: Node) -> tuple[RequiredColumn, ...]:
+    """Return the columns of channels that a query reads."""
+    read = {RequiredColumn(scan.channel, column) for scan in scans(tree) for column, _ in scan.columns}
+    return tuple(sorted(read, key=lambda each: (each.channel, each.name)))
 
 
 def _recomputing(name: str, item: MaterializedRelation, known: Known) -> Variant:

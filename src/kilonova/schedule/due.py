@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kilonova.errors import InvalidState
-from kilonova.model.channel import ChannelState
+from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.required_columns import RequiredColumn, accepted_end, describe_columns, missing_columns
 from kilonova.model.run import CostSample
 from kilonova.model.task import Task, Variant
 from kilonova.model.workflow import WorkflowDefinition
@@ -29,6 +30,8 @@ class TaskState:
         view: of a materialized relation, the state of its view if that is detached.
         previous: of a version that has not run, the earlier one whose output the task's channels hold; None if there is
             none that is live.
+        continues: whether `previous` goes on until there is input that has the columns which this version requires.
+        outputs: if `previous` goes on, the channels that the task writes as this version declares them.
         idle: the number of runs of its view since its last run, if the view is detached.
         replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
     """
@@ -42,6 +45,8 @@ class TaskState:
     parts: tuple[TaskState, ...] = ()
     view: TaskState | None = None
     previous: TaskState | None = None
+    continues: bool = False
+    outputs: tuple[Channel, ...] = ()
     idle: int = 0
     replaced: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,7 +60,7 @@ class TaskState:
     @property
     def points(self) -> int:
         """The number of points that a run of it may write to each of its channels."""
-        return 1 + len(self.migrations)
+        return 1 + len(self.migrations) + self.continues
 
     @property
     def detached(self) -> bool:
@@ -70,6 +75,10 @@ class TaskState:
     def replaced_at(self, channel: str) -> tuple[str, int]:
         """Return the channel that an input has replaced, and the point up to which it was read."""
         return self.replaced[channel], self.cursor(self.replaced[channel])
+
+    def reached(self, channel: str) -> int:
+        """Return the point up to which the task has read a channel: this version, or the one that it replaces."""
+        return self.cursor(channel) if self.previous is None else self.previous.cursor(channel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +102,13 @@ class PlannerInput:
 
     def without_schedules(self) -> PlannerInput:
         """Return the same without schedules that delay tasks."""
-        versions = {
-            name: tuple(replace(state, waits_until=None) for state in states) for name, states in self.versions.items()
-        }
+        versions = {name: tuple(map(_without_schedule, states)) for name, states in self.versions.items()}
         return replace(self, versions=versions)
+
+
+def _without_schedule(state: TaskState) -> TaskState:
+    previous = None if state.previous is None else replace(state.previous, waits_until=None)
+    return replace(state, waits_until=None, previous=previous)
 
 
 def triggering_inputs(task: Task) -> tuple[str, ...]:
@@ -116,6 +128,8 @@ def read_ends(
     """Return the point up to which a task reads each channel: the given one, or the newest one that readers are given.
 
     That is not before its cursor: where the points that it has read are withheld, it waits: see `withheld_input`.
+
+    A channel is not read beyond the newest point that has the columns which the task requires.
 
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
@@ -138,6 +152,13 @@ def read_ends(
                 hint="Choose a point in between",
             )
         found[name] = end
+    for name in found.keys() & {*state.task.relies_on}:
+        start = min(state.reached(name), found[name])
+        accepted = accepted_end(state.task.requires, channels[name], start, found[name])
+        if accepted is not None:
+            found[name] = accepted
+        elif state.started:
+            found[name] = start
     return found
 
 
@@ -145,6 +166,83 @@ def withheld_input(state: TaskState, channels: Mapping[str, ChannelState]) -> st
     """Return a channel of which all points from the task's cursor on are withheld, so that it cannot run; else None."""
     others = (name for name in state.task.reads if name not in state.task.writes)
     return next((name for name in others if channels[name].latest_kept < state.cursor(name)), None)
+
+
+def missing_inputs(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> tuple[RequiredColumn, ...]:
+    """Return the required columns for which a logic version that has not run waits; none if it can run."""
+    if state.started:
+        return ()
+    required = state.task.requires
+    found: list[RequiredColumn] = []
+    for name in state.task.relies_on:
+        channel, start = channels[name], state.reached(name)
+        end = max(start, (ends or {}).get(name, channel.latest_kept))
+        accepted = accepted_end(required, channel, start, end)
+        if accepted is None or missing_columns(required, channel, accepted):
+            found += missing_columns(required, channel, end)
+    return tuple(found)
+
+
+def continuing_version(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> TaskState | None:
+    """Return the version that goes on while a newer one waits; None if there is none that accepts its inputs."""
+    earlier = state.previous if state.continues else None
+    return None if earlier is None or missing_inputs(earlier, channels, ends) else earlier
+
+
+def version_in_force(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> TaskState | None:
+    """Return the logic version of a task that processes its input next (logic evolution, 3.3.1).
+
+    It is the newest one, unless that requires columns which the input does not have yet: then the one that it replaces
+    goes on. The newest version takes over only if it reads all channels as far as the other one.
+
+    Args:
+        state: the newest live logic version.
+        channels: the channels.
+        ends: as for `due_reason`.
+
+    Returns:
+        The version; None if there is none: the newest one waits, and there is no other.
+    """
+    if not state.task.requires or state.started:
+        return state
+    earlier = continuing_version(state, channels, ends)
+    if missing_inputs(state, channels, ends):
+        return earlier
+    if earlier is None:
+        return state
+    mine, others = read_ends(state, channels, ends), read_ends(earlier, channels, ends)
+    common = mine.keys() & others.keys()
+    behind = any(channels[name].settled(mine[name]) < channels[name].settled(others[name]) for name in common)
+    return earlier if behind else state
+
+
+def schema_alert(state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
+    """Return why a task waits or stops because columns that it requires are missing, as text; None if none is.
+
+    Args:
+        state: its newest live logic version.
+        channels: the channels.
+    """
+    found = []
+    version = version_in_force(state, channels)
+    if version is not state:
+        goes_on = "" if version is None else f": version {version.logic} goes on until then"
+        missing = describe_columns(missing_inputs(state, channels) or state.task.requires)
+        found.append(f"logic version {state.logic} waits for data with {missing}{goes_on}")
+    if version is not None and version.task.requires:
+        for name, end in read_ends(version, channels).items():
+            newest = channels[name].latest_kept
+            if end < newest and not channels[name].is_equivalent(end, newest):
+                missing = describe_columns(missing_columns(version.task.requires, channels[name], newest))
+                after = channels[name].settled(end)
+                found.append(f"stops after point {after} of {name}: version {version.logic} requires {missing}")
+    return "; ".join(found) or None
 
 
 def due_reason(
@@ -162,7 +260,8 @@ def due_reason(
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
     """
-    if state.waits_until is not None or withheld_input(state, channels) is not None:
+    version = version_in_force(state, channels, ends)
+    if version is None or version.waits_until is not None or withheld_input(version, channels) is not None:
         return None
     return new_input(state, channels, ends)
 
@@ -173,7 +272,10 @@ def new_input(
     """Return why a task would be due without a schedule; None if it would not."""
     if state.view is not None and new_input(state.view, channels, ends) is None:
         return None
-    ends = read_ends(state, channels, ends)
+    version = version_in_force(state, channels, ends)
+    if version is None:
+        return None
+    state, ends = version, read_ends(version, channels, ends)
     inputs = state.task.sources if state.detached else triggering_inputs(state.task)
     if not state.started:
         output = state.previous is not None and state.previous.started  # which may have to become empty

@@ -22,7 +22,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from typing import NamedTuple
@@ -54,6 +54,21 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Point of a channel up to which a logic version reads it, because later ones lack columns that it requires.
+
+    Attributes:
+        task: the task's name.
+        cursor: the point up to which it has read.
+        point: the point up to which it reads.
+    """
+
+    task: str
+    cursor: int
+    point: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """Logical reference: the point `at` of channel `of` was computed from `channel` up to `point`."""
 
@@ -77,6 +92,7 @@ class GCRoots:
     Attributes:
         states: the state of every channel.
         consumers: the tasks that read each channel by cursor.
+        stops: the tasks that read each channel only up to a point, before the newest one.
         pins: the holders of pins on each block.
         physical: pairs (block read, block written from it), each as placed.
         logical: points and the points that they reflect.
@@ -85,6 +101,7 @@ class GCRoots:
 
     states: Mapping[str, ChannelState]
     consumers: Mapping[str, tuple[Consumer, ...]]
+    stops: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
     pins: Mapping[int, tuple[str, ...]]
     physical: frozenset[tuple[PlacedBlock, PlacedBlock]]
     logical: frozenset[Reference]
@@ -194,6 +211,11 @@ def _held(name: str, roots: GCRoots) -> dict[int, str]:
             if consumer.needs_snapshot:
                 reason = f"{consumer.task} reads the snapshot at its cursor, point {consumer.cursor}"
                 hold(read(consumer.cursor), reason)
+    for stop in roots.stops.get(name, ()):
+        with suppress(NotFound):
+            reason = f"{stop.task} reads up to point {stop.point}, after which columns that it requires are missing"
+            hold((block.number for block in state.snapshot(stop.point).blocks), reason)
+            hold((block.number for block in state.delta(stop.cursor, stop.point).blocks), reason)
     return held
 
 

@@ -10,21 +10,24 @@ from kilonova.errors import InvalidState, NotFound
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.encoding import Append, Changes, Custom, has_diff
 from kilonova.model.read_plan import DeltaRead, DiffRead, ReadPlan, SnapshotRead
+from kilonova.model.required_columns import RequiredColumn, accepted_end, as_required, missing_columns
 from kilonova.model.run import InputSize, RefreshMethod
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.schedule.costs import fit
-from kilonova.schedule.due import TaskState, new_input, read_ends
+from kilonova.schedule.due import TaskState, continuing_version, new_input, read_ends
 from kilonova.schedule.query_shape import shape_of
 
 
-def limit_channels(channels: Mapping[str, ChannelState], ends: Mapping[str, int]) -> Mapping[str, ChannelState]:
-    """Return the channels as a task sees them that reads them up to the given points.
+def limit_channels(
+    channels: Mapping[str, ChannelState], ends: Mapping[str, int], required: Collection[RequiredColumn] = ()
+) -> Mapping[str, ChannelState]:
+    """Return the channels as a task sees them that reads them up to the given points and requires some columns.
 
     Raises:
         NotFound: one of the points has been collected.
     """
-    seen = {name: channels[name].up_to(end) for name, end in ends.items()}
+    seen = {name: as_required(required, channels[name].up_to(end)) for name, end in ends.items()}
     held_back = {name: each for name, each in seen.items() if each is not channels[name]}
     return {**channels, **held_back} if held_back else channels  # a run of many tasks has many channels
 
@@ -80,7 +83,7 @@ def choose(
     if (migration := _migration(state, channels, ends)) is not None:
         return migration
     ends = read_ends(state, channels, ends)
-    channels = limit_channels(channels, ends)
+    channels = limit_channels(channels, ends, state.task.requires)
     whole = whole_variant(state.task)
     variant, method, reason = _as_declared(whole, state, channels)
     choice = VariantChoice(state=state, variant=variant, method=method, ends=ends, reason=reason)
@@ -110,6 +113,8 @@ def _migration(
     if migration_obstacle(state, channels) is not None or _unaccepted(state.migrations[0], state, channels) is not None:
         return None
     newest, migrated = read_ends(state, channels, ends), _migrated_ends(state, previous, channels)
+    if any(missing_columns(state.task.requires, channels[name], migrated[name]) for name in state.task.migrated):
+        return None
     seen = limit_channels(channels, migrated)
     earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
     costs = fit(earlier, shape_of(state.task))
@@ -144,6 +149,39 @@ def migration_obstacle(state: TaskState, channels: Mapping[str, ChannelState]) -
     except NotFound as error:
         return f"{error.channel}: {error.problem}"
     return None
+
+
+def remaining_ends(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> dict[str, int] | None:
+    """Return how far the version that goes on still reads before a newer one takes over (logic evolution, 3.3.1).
+
+    It finishes the input without the columns that the newer version requires: of each channel that has such points,
+    up to the last of them that it accepts.
+
+    Args:
+        state: the newer version, which takes over.
+        channels: the channels.
+        ends: as for `choose`.
+
+    Returns:
+        The points up to which it reads all channels; None if it has read all such input.
+    """
+    earlier = None if state.started else continuing_version(state, channels, ends)
+    if earlier is None:
+        return None
+    newest = read_ends(earlier, channels, ends)
+    last = {}
+    for name in newest.keys() & {*state.task.relies_on}:
+        channel, start = channels[name], earlier.cursor(name)
+        unread = (point.number for point in reversed(channel.readable_points) if start < point.number <= newest[name])
+        for number in unread:
+            if missing_columns(state.task.requires, channel, number):
+                accepted = accepted_end(earlier.task.requires, channel, start, number)
+                if accepted is not None and not channel.is_equivalent(start, accepted):
+                    last[name] = accepted
+                break
+    return {**newest, **last} if last else None
 
 
 def _migrated_ends(state: TaskState, previous: TaskState, channels: Mapping[str, ChannelState]) -> dict[str, int]:
@@ -182,6 +220,9 @@ def choose_from_sources(
     if view.previous is not None and view.previous.detached:  # what it materializes is not up to date for it either
         view = replace(view, started=True, cursors=view.previous.cursors, previous=None)
     if direct is None or not view.started or not _accepts_bases(own, channels):
+        return None
+    newest = {name: channels[name].latest_readable for name in own.relies_on}
+    if not view.detached and any(missing_columns(own.requires, channels[name], at) for name, at in newest.items()):
         return None
     seen = limit_channels(channels, read_ends(view, channels, ends))
     choice = replace(choose(view, channels, ends), variant=direct, method=RefreshMethod.FROM_SOURCES)
@@ -428,7 +469,7 @@ def port_input(port: Port, choice: VariantChoice, channels: Mapping[str, Channel
     fresh = choice.method is RefreshMethod.INITIAL
     end = 0 if fresh and port.channel in choice.state.task.writes else choice.ends[port.channel]
     start = 0 if fresh else min(choice.state.cursor(port.channel), end)
-    channel = channels[port.channel].up_to(choice.ends[port.channel])
+    channel = as_required(choice.state.task.requires, channels[port.channel].up_to(choice.ends[port.channel]))
     encoding = channel.channel.encoding
     schema = channel.schema_at(channel.latest_readable)
     empty = SnapshotRead(at=0, schema=schema, encoding=encoding, base=None, deltas=())

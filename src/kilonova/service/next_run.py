@@ -17,7 +17,7 @@ from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Port
-from kilonova.schedule.due import due_version
+from kilonova.schedule.due import due_version, version_in_force
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.schedule.planning import PortInput, VariantChoice, choose, port_input
 
@@ -81,7 +81,7 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
     known = load_planner_input(tx, [task])
     channels, versions = known.channels, known.versions[task]
     state, due = due_version(versions, channels) or (versions[0], None)
-    choice = choose(state, channels)
+    choice = choose(version_in_force(state, channels) or state, channels)
     inputs: list[PortInput] = []
     previews: dict[str, PortPreview] = {}
     for port in choice.variant.ports:
@@ -89,7 +89,7 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
         try:
             read = port_input(port, choice, channels)
         except NotFound as error:
-            start, end = state.cursor(port.channel), choice.ends[port.channel]
+            start, end = choice.state.cursor(port.channel), choice.ends[port.channel]
             previews[port.name] = _preview(port, channel, start, end, error.problem)
         else:
             inputs.append(read)

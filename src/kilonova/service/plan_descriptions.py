@@ -11,6 +11,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.check import describe_check
 from kilonova.model.column_rules import STRICT, ColumnRules, OnNewColumn
 from kilonova.model.encoding import describe_encoding
+from kilonova.model.required_columns import describe_columns
 from kilonova.model.schedule import Cron, Every, Schedule, describe_schedule, duration
 from kilonova.model.task import Task
 from kilonova.model.trigger import describe_trigger
@@ -168,6 +169,14 @@ def schedule_changes(old: Task, new: Task) -> list[str]:
     if old.schedule == new.schedule:
         return []
     return [f"runs {describe_task_schedule(new.schedule)} instead of {describe_task_schedule(old.schedule)}"]
+
+
+def requirement_changes(old: Task, new: Task) -> list[str]:
+    """Return the change of the columns that a task requires, apart from those that are inferred from queries."""
+    before, after = ([each for each in task.requires if each.type is not None] for task in (old, new))
+    if before == after:
+        return []
+    return [f"requires {describe_columns(after)}" if after else "requires no declared columns any more"]
 
 
 def method_changes(old: Task, new: Task) -> list[str]:

@@ -47,7 +47,7 @@ from kilonova.model.task import Task
 from kilonova.model.watched_file import FileState
 from kilonova.model.workflow_path import declared_form
 from kilonova.schedule.compaction import DeltaStack
-from kilonova.schedule.due import PlannerInput, due_version
+from kilonova.schedule.due import PlannerInput, due_version, schema_alert
 from kilonova.service import logic_history, size_history, snapshot_plan
 from kilonova.service.channel_versions import ChannelVersions, channel_versions
 from kilonova.service.reports import (
@@ -173,6 +173,7 @@ class ProjectReader:
             due=_due(known),
             lags=tuple(lag for name in known.versions for lag in _lags(known, name)),
             runs=tuple(runs),
+            alerts=_alerts(known),
             waits={name: state.waits_until for name, state in known.newest.items() if state.waits_until is not None},
             deferred=deferred,
             bounds=bounds,
@@ -419,6 +420,7 @@ def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
             due=due.get(name),
             lags=_lags(known, name),
             waits_until=known.versions[name][0].waits_until,
+            alert=schema_alert(known.versions[name][0], known.channels),
             deferred_until=deferred.get(name),
         )
         for name in names
@@ -445,6 +447,12 @@ def _due(known: PlannerInput) -> dict[str, str]:
     """Return the tasks of which a live logic version is due, each with the reason."""
     found = {name: due_version(versions, known.channels) for name, versions in known.versions.items()}
     return {name: due[1] for name, due in found.items() if due is not None}
+
+
+def _alerts(known: PlannerInput) -> dict[str, str]:
+    """Return why tasks wait or stop because columns that they require are missing, by task."""
+    found = {name: schema_alert(state, known.channels) for name, state in known.newest.items()}
+    return {name: alert for name, alert in found.items() if alert is not None}
 
 
 def _lags(known: PlannerInput, task: str) -> tuple[Lag, ...]:

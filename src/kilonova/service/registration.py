@@ -18,6 +18,7 @@ from kilonova.engine.run_recovery import delete_doomed_blocks
 from kilonova.errors import CatalogError, Conflict, DeclarationError, KilonovaError, SparkUnavailable, is_transient
 from kilonova.model.event import EventKind
 from kilonova.model.read_plan import SnapshotRead
+from kilonova.model.schema import Schema
 from kilonova.service import workflow_plan
 from kilonova.service.logic_overrides import LogicOverrides
 from kilonova.service.resources import ProjectResources
@@ -151,6 +152,11 @@ class Registration:
         channels |= {channel.name: channel for channel in declared.workflow.channels}
         complete = {name: schema for name, each in known.items() if (schema := each.stored_schema) is not None}
         schemas = {name: channel.schema for name, channel in channels.items() if channel.schema is not None}
+        required = [each for item in plan.tasks if item.anew for each in item.task.requires if each.type is not None]
+        for each in required:  # which the channel may not have yet
+            columns = schemas.get(each.channel) or complete.get(each.channel) or Schema(())
+            if each.name.lower() not in map(str.lower, columns.names):
+                schemas[each.channel] = columns.plus((each.name, str(each.type)))
         try:
             warehouse = self._resources.warehouse
         except SparkUnavailable as error:
@@ -165,6 +171,7 @@ class Registration:
         defer: datetime | None = None,
         same_logic: Collection[str] = (),
         new_version: Collection[str] = (),
+        refuse_incompatible: bool = False,
     ) -> workflow_plan.WorkflowPlan:
         """Register a workflow; tasks whose definition changed get a new logic version.
 
@@ -175,17 +182,26 @@ class Registration:
             defer: the time at which the changes take effect, if the output of a task is to be migrated or recomputed.
             same_logic: tasks and views whose changed definition does the same: their output stays.
             new_version: tasks and views that get a new logic version, although nothing may have changed.
+            refuse_incompatible: refuse changes after which a channel lacks columns that each logic version of a task
+                requires, as the setting `incompatible_schemas = "refuse"` does; otherwise there is an event.
 
         Returns:
             The changes.
 
         Raises:
-            DeclarationError: the workflow is invalid, or conflicts with what is registered; nothing has changed.
+            DeclarationError: the workflow is invalid, conflicts with what is registered, or has changes that are
+                refused; nothing has changed.
             QueryError: Spark rejects the query of a view; nothing has changed.
             CheckFailed: existing rows violate an added check; nothing has changed.
             Conflict: a run is writing to a channel to which a check is added.
         """
-        return self.apply_all([workflow], defer=defer, same_logic=same_logic, new_version=new_version)[0]
+        return self.apply_all(
+            [workflow],
+            defer=defer,
+            same_logic=same_logic,
+            new_version=new_version,
+            refuse_incompatible=refuse_incompatible,
+        )[0]
 
     def apply_all(
         self,
@@ -195,6 +211,7 @@ class Registration:
         same_logic: Collection[str] = (),
         new_version: Collection[str] = (),
         expected: Sequence[str] | None = None,
+        refuse_incompatible: bool = False,
     ) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Register workflows as `apply` does, all or none; each may read what earlier ones declare.
 
@@ -205,6 +222,7 @@ class Registration:
             same_logic: tasks and views whose changed definition does the same: their output stays.
             new_version: tasks and views that get a new logic version, although nothing may have changed.
             expected: the digests of the plans that somebody has looked at; None to apply whatever the plans are.
+            refuse_incompatible: see `apply`.
 
         Returns:
             The changes of each.
@@ -217,6 +235,8 @@ class Registration:
         overrides = _overrides(declared, same_logic, new_version)
         plans, notes = self._rehearse(declared, overrides)
         workflow_plan.check_expected(plans, expected)
+        if refuse_incompatible or self._resources.settings.incompatible_schemas == "refuse":
+            _refuse_incompatible(plans)
         seen = self._verify_all(plans)
         renewed = any(item.migration is not None for plan in plans for item in plan.tasks)
         with self._catalog.writing() as tx:
@@ -403,6 +423,16 @@ def _overrides(
     overrides = LogicOverrides(same_logic=frozenset(same_logic), new_version=frozenset(new_version))
     overrides.check_declared(task for each in declared for task in each.workflow.tasks)
     return overrides
+
+
+def _refuse_incompatible(plans: Iterable[workflow_plan.WorkflowPlan]) -> None:
+    for each in (each for plan in plans for each in plan.incompatible):
+        raise DeclarationError(
+            f"the upgrade is refused: {each}",
+            channel=each.channel,
+            task=each.task,
+            hint="Apply a version of the task that does not require the column first, or allow incompatible schemas",
+        )
 
 
 def _apply(

@@ -215,6 +215,7 @@ class TaskStatus:
         due: why it is due; None if it is not.
         lags: the lag of each live logic version on each channel that it reads, the newest version first.
         waits_until: the time until which its schedule delays it; None if it does not.
+        alert: what it waits for, or stops before, because columns that it requires are missing; None if none is.
         deferred_until: the time at which a deferred definition of it takes effect; None if there is none.
     """
 
@@ -222,6 +223,7 @@ class TaskStatus:
     due: str | None
     lags: tuple[Lag, ...]
     waits_until: datetime | None
+    alert: str | None
     deferred_until: datetime | None
 
 
@@ -236,6 +238,7 @@ class Status:
         lags: the lags of tasks, of each live logic version.
         runs: the last runs, newest first.
         waits: the tasks that are delayed by their schedules, and until when.
+        alerts: what tasks wait for, or stop before, because columns that they require are missing; by task.
         deferred: the workflows whose changes take effect later.
         bounds: the status of the bounds.
     """
@@ -246,6 +249,7 @@ class Status:
     lags: tuple[Lag, ...]
     runs: tuple[RunSummary, ...]
     waits: Mapping[str, datetime]
+    alerts: Mapping[str, str] = field(default_factory=dict)
     deferred: tuple[DeferredWorkflow, ...] = ()
     bounds: tuple[BoundStatus, ...] = ()
 

@@ -139,6 +139,8 @@ class Settings(BaseSettings):
             in days; the keys are kept for at least a week.
         verify: verification of blocks when they are read: file names and `sizes`, or `checksums` as well.
         provenance: the provenance references that retain blocks, `logical` or `physical`; `all` retains every block.
+        incompatible_schemas: what `apply` does about changes after which a channel lacks columns that each logic
+            version of a task requires: `alert` records an event, `refuse` rejects them.
         spark: the Spark to use.
         retry: retries of transient failures.
         sizes: size thresholds of the physical strategies.
@@ -157,6 +159,7 @@ class Settings(BaseSettings):
     history_retention_days: float = Field(default=90.0, gt=0)
     verify: str = Field(default="sizes", pattern="^(sizes|checksums)$")
     provenance: str = Field(default="logical", pattern="^(logical|physical|all)$")
+    incompatible_schemas: str = Field(default="alert", pattern="^(alert|refuse)$")
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)
     sizes: SizesSection = Field(default_factory=SizesSection)

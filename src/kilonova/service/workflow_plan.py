@@ -14,12 +14,13 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import cost_samples
 from kilonova.errors import Conflict, DeclarationError
 from kilonova.model.binding import Binding, validate_bindings
-from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.channel import Channel, ChannelState, declared_output
 from kilonova.model.check import Check, describe_check
 from kilonova.model.column_rules import STRICT, OnNewColumn
 from kilonova.model.encoding import Append, Changes, Custom, Encoding, describe_encoding, key_of
 from kilonova.model.event import EventKind
 from kilonova.model.logic import Function
+from kilonova.model.required_columns import RequiredColumn, describe_columns, missing_columns
 from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Task, Variant
 from kilonova.model.version import START, describe_logic
@@ -29,6 +30,7 @@ from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.view_tasks import FULL, reads_any
 from kilonova.service.affected_channels import AffectedChannel, ChangedOutput, affected_channels
 from kilonova.service.bound_plan import BoundChange, plan_bounds
+from kilonova.service.incompatible_schemas import IncompatibleSchema, incompatible_schemas
 from kilonova.service.logic_overrides import LogicOverrides, validate_same_output
 from kilonova.service.migration_plan import MigrationPlan, plan_migration, with_declared_migration
 from kilonova.service.plan_action import Action
@@ -43,6 +45,7 @@ from kilonova.service.plan_descriptions import (
     describe_triggers,
     metadata_changes,
     method_changes,
+    requirement_changes,
     retention_changes,
     schedule_changes,
     sequence_changes,
@@ -94,6 +97,8 @@ class TaskChange:
         overruled: what the user decided about its logic version, as text; empty if its definitions were compared.
         diff: the lines of its queries and functions that differ, in unified format; empty if none does.
         migration: how the output of the present logic version becomes that of the new one; None if there is none.
+        waits: the columns of its inputs for which the new logic version waits.
+        continues: the logic version that goes on until then, and finishes the data without them; None if none does.
         workflow: the workflow that declares it; None if it is that of the plan.
     """
 
@@ -109,6 +114,8 @@ class TaskChange:
     overruled: str = ""
     diff: str = ""
     migration: MigrationPlan | None = None
+    waits: tuple[RequiredColumn, ...] = ()
+    continues: int | None = None
     workflow: str | None = None
 
 
@@ -148,6 +155,7 @@ class WorkflowPlan:
         bounds: the changes of its bounds.
         functions: the functions of its custom encodings, by name.
         unseen: the parts of it that are not compared.
+        incompatible: the channels that will lack columns which tasks require, also those of other workflows.
         until: the time at which the changes take effect, if they are deferred.
         discards: the time at which the deferred definition of the workflow would have taken effect that this one
             replaces; None if there is none.
@@ -162,6 +170,7 @@ class WorkflowPlan:
     functions: Mapping[str, Function]
     bounds: tuple[BoundChange, ...] = ()
     unseen: tuple[Unseen, ...] = ()
+    incompatible: tuple[IncompatibleSchema, ...] = ()
     until: datetime | None = None
     discards: datetime | None = None
     affected: tuple[AffectedChannel, ...] = ()
@@ -197,6 +206,7 @@ class WorkflowPlan:
                     **action(item),
                     **{name: getattr(item, name) for name in others},
                     **migration(item),
+                    "waits": list(map(str, item.waits)),
                 }
                 for item in self.tasks
             ],
@@ -205,6 +215,7 @@ class WorkflowPlan:
                 {"channel": item.bound.channel, "path": list(item.path), **action(item)} for item in self.bounds
             ],
             "unseen": [asdict(item) for item in self.unseen],
+            "incompatible": [{"channel": i.channel, "task": i.task, "detail": str(i)} for i in self.incompatible],
             "until": None if self.until is None else self.until.isoformat(),
             "discards": None if self.discards is None else self.discards.isoformat(),
             "affected": [each.to_dict() for each in self.affected],
@@ -257,7 +268,8 @@ def plan_changes(
     """
     live = registry.live_versions(tx)
     registered = {name: versions[0] for name, versions in live.items()}
-    states = channel_store.channel_states(tx)
+    stored = channel_store.channel_states(tx)
+    states = _with_waiting(stored, [each[0] for each in live.values() if each[0].workflow == workflow.name])
     owners = registry.channel_owners(tx)
     recovered = {name for name, owner in owners.items() if owner == registry.RECOVERED}
     owners |= dict.fromkeys(recovered, workflow.name)
@@ -291,7 +303,10 @@ def plan_changes(
         if known.workflow == workflow.name and name not in kept
     ]
     anew = {name for item in tasks if item.anew for name in item.task.writes}
+    waiting = {output.name for versions in live.values() for output in versions[0].outputs}
+    replaced = {name for item in tasks if item.anew and item.continues is None for name in item.task.writes} & waiting
     channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
+    channels = tuple(_taken_back(c, stored[c.channel.name]) if c.channel.name in replaced else c for c in channels)
     return WorkflowPlan(
         workflow=workflow.name,
         channels=channels,
@@ -300,6 +315,7 @@ def plan_changes(
         functions=functions,
         bounds=plan_bounds(workflow, whole, bounds.bounds(tx), owners),
         unseen=tuple(_unseen(workflow, functions)),
+        incompatible=_incompatible(tasks, channels, live, stored),
         discards=deferred.deferred_until(tx, workflow.name),
         affected=affected_channels(
             [
@@ -312,6 +328,51 @@ def plan_changes(
             states,
         ),
     )
+
+
+def _with_waiting(
+    states: Mapping[str, ChannelState], versions: Iterable[registry.TaskVersion]
+) -> dict[str, ChannelState]:
+    """Return channels as the newest logic versions of tasks declare them, also those that wait for columns."""
+    found = dict(states)
+    for output in (output for version in versions for output in version.outputs):
+        known = states[output.name]
+        schema = output.schema and identified(output.schema, known.channel.schema, known.latest)
+        found[output.name] = replace(known, channel=declared_output(known.channel, replace(output, schema=schema)))
+    return found
+
+
+def _taken_back(change: ChannelChange, stored: ChannelState) -> ChannelChange:
+    """Return the change of a channel whose newest declaration has not taken effect, and is replaced."""
+    old, new = stored.channel, change.channel
+    if new.encoding == old.encoding and new.schema in (None, old.schema) and new.checks == old.checks:
+        return change
+    detail = change.detail if change.action is Action.CHANGE else ", ".join(shape_changes(old, new))
+    return replace(change, action=Action.CHANGE, detail=detail, reshaped=True)
+
+
+def _incompatible(
+    tasks: Iterable[TaskChange],
+    channels: Iterable[ChannelChange],
+    live: Mapping[str, Sequence[registry.TaskVersion]],
+    states: Mapping[str, ChannelState],
+) -> tuple[IncompatibleSchema, ...]:
+    """Return the channels that will lack columns which tasks require, once a plan was applied."""
+    after = {name: [each.task for each in registry.running_versions(versions)] for name, versions in live.items()}
+    changed = {item.channel.name for item in channels if item.reshaped}
+    for item in tasks:
+        name = item.task.name
+        earlier = after.pop(name, [])
+        if item.action is not Action.DROP:
+            kept = [each.task for each in live.get(name, ()) if each.logic == item.continues]
+            after[name] = [item.task, *(kept if item.anew else earlier[1:])]
+        if item.anew:
+            changed.add(name)
+    if not any(task.requires for versions in after.values() for task in versions):
+        return ()
+    declared = {name: state.channel for name, state in states.items()}
+    declared |= {item.channel.name: item.channel for item in channels}
+    return incompatible_schemas(after, declared, states, changed)
 
 
 _UNDECLARED = "no longer declared; its output is kept"
@@ -626,7 +687,8 @@ def _task_change(
 ) -> TaskChange:
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
-    migration, overruled = None, ""
+    migration, overruled, continues = None, "", None
+    waits: tuple[RequiredColumn, ...] = ()
     same = known is not None and not altered and has_same_rows(known, task)
     if overrides.keeps(task) and not same and retyped is None:
         current = {name: state.channel for name, state in states.items()}
@@ -651,7 +713,7 @@ def _task_change(
         methods = method_changes(known.task, task)
         task, replaced = with_declared_migration(task, versions)
         methods += ["changes its migration"] if replaced else []
-        changes = [*methods, *schedule_changes(known.task, task)]
+        changes = [*methods, *requirement_changes(known.task, task), *schedule_changes(known.task, task)]
         written = ["same logic, written differently"] if text_diff(known.task, task) else []
         return TaskChange(
             task=task,
@@ -669,14 +731,26 @@ def _task_change(
             changes.insert(0, overruled)
         detail = f"logic version {describe_logic(known.logic)} → {logic}: {', '.join(changes)}"
         detail = "; ".join(filter(None, ("new", task.note))) if is_inserted else detail
-        new = {name: ChannelState(channel=c.channel, points=(), blocks=()) for name, c in channels.items()}
+        new = {name: _empty(change.channel) for name, change in channels.items()}
         samples = cost_samples(tx, [task.name]).get(task.name, ())
         own = {name: channels[name].channel for name in task.writes}
+        waits = _missing_columns(task, states, channels)
+        present = registry.continuing_version(versions)
+        unread = _unread_columns(task, present, states)
+        if (waits or unread) and _may_continue(task, present.task, workflow, tx):
+            continues = present.logic
         obstacle = retyped or _obstacle(task, known.task, channels)
+        if waits and task.view is not None:
+            obstacle = f"its input does not have {describe_columns(waits)} yet"
         if overruled and not task.migrations:
             obstacle = "what has changed is not known"
         migration = plan_migration(task, versions, {**new, **states}, own, samples, obstacle)
-        if migration is not None:
+        if waits:
+            goes_on = "" if continues is None else f": logic version {continues} goes on until then"
+            detail += f"; waits for the first data with {describe_columns(waits)}{goes_on}"
+        elif continues is not None:
+            detail += f"; logic version {continues} finishes the data without {describe_columns(unread)}"
+        if not waits and migration is not None:
             detail += f"; {migration.text}"
         detail = "; ".join((detail, *([] if is_inserted else schedule_changes(known.task, task))))
     _refuse_mixture(task, workflow, states)
@@ -696,7 +770,50 @@ def _task_change(
         overruled=overruled,
         diff="" if known is None or action is Action.ADD else text_diff(known.task, task),
         migration=migration,
+        waits=waits,
+        continues=continues,
     )
+
+
+def _missing_columns(
+    task: Task, states: Mapping[str, ChannelState], channels: Mapping[str, ChannelChange]
+) -> tuple[RequiredColumn, ...]:
+    """Return the columns that a task requires and that its inputs do not have yet."""
+    found: list[RequiredColumn] = []
+    for name in task.relies_on:
+        declared = channels[name].channel if name in channels else states[name].channel
+        state = replace(states[name], channel=declared) if name in states else _empty(declared)
+        found += missing_columns(task.requires, state, state.latest_readable)
+    return tuple(found)
+
+
+def _unread_columns(
+    task: Task, present: registry.TaskVersion, states: Mapping[str, ChannelState]
+) -> tuple[RequiredColumn, ...]:
+    """Return the columns that a new logic version requires, and data lacks that the present one has not read yet."""
+    found: dict[RequiredColumn, None] = {}
+    for name in task.relies_on:
+        if name in states and name in present.task.reads:
+            unread = (point.number for point in states[name].readable_points if point.number > present.cursor(name))
+            for number in unread:
+                found |= dict.fromkeys(missing_columns(task.requires, states[name], number))
+    return tuple(found)
+
+
+def _empty(channel: Channel) -> ChannelState:
+    return ChannelState(channel=channel, points=(), blocks=())
+
+
+def _may_continue(task: Task, present: Task, workflow: WorkflowDefinition, tx: Transaction) -> bool:
+    """Return whether the present logic version of a task can go on while the new one waits.
+
+    Not if it is part of a view of several tasks, which change together.
+    """
+    views = {view for view in (task.view, present.view) if view is not None}
+    parts = {each.name for each in workflow.tasks if each.view in views}
+    parts |= {name for view in views for name in registry.view_tasks(tx, view)}
+    several = any(name not in present.writes for name in task.writes) or len(present.writes) != len(task.writes)
+    return parts <= {task.name} and not several
 
 
 def _obstacle(task: Task, old: Task, channels: Mapping[str, ChannelChange]) -> str | None:
@@ -781,9 +898,13 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
         registry.put_function(tx, name, function)
     registry.add_channels(tx, (c.channel for c in plan.channels if c.action is Action.ADD), plan.workflow)
     migrated = {name for item in plan.tasks if item.task.migrations for name in item.task.writes}
+    later = {name for item in plan.tasks if item.continues is not None for name in item.task.writes}
     for change in plan.channels:
         name = change.channel.name
-        if change.reshaped and name in migrated and change.channel.schema is None:
+        if change.action is Action.CHANGE and name in later:
+            known = channel_store.channel(tx, name)
+            registry.update_channel_metadata(tx, declared_output(change.channel, known))
+        elif change.reshaped and name in migrated and change.channel.schema is None:
             schema = channel_store.channel(tx, name).schema
             registry.change_channel(tx, replace(change.channel, schema=schema, adopts=True))
         elif change.reshaped:
@@ -800,14 +921,22 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
         if item.action is Action.CHANGE:
             if item.methods:
                 registry.replace_variants(tx, item.task, item.logic)
-            registry.put_task(tx, item.task, item.workflow or plan.workflow, renew=item.anew)
-        if item.anew:
+            if not item.anew:
+                registry.update_requirements(tx, item.task, item.logic)
+            outputs: Sequence[Channel] = ()
+            if item.continues is not None:
+                outputs = [declared[name] for name in item.task.writes]
+                _restore_outputs(tx, item.task.name, item.continues)
+            registry.put_task(tx, item.task, item.workflow or plan.workflow, renew=item.anew, waiting=outputs)
+        if item.anew and item.continues is None:
             for name in item.task.writes:
                 known = declared.get(name) or replace(channel_store.channel(tx, name), schema=None)
                 if known.schema is None and not item.task.migrations:
                     registry.change_channel(tx, known)
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
+    for each in plan.incompatible:
+        events.record(tx, EventKind.INCOMPATIBLE_SCHEMA, channels=[each.channel], text=str(each))
     for item in plan.tasks:
         if item.overruled and item.task.view in (None, item.task.name):
             events.record(tx, EventKind.APPLIED, text=f"{item.task.name}: {item.overruled}")
@@ -822,3 +951,16 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
         bindings.put(tx, plan.workflow, wanted)
     elif not plan.empty:
         events.record(tx, EventKind.APPLIED, text=plan.workflow)
+
+
+def _restore_outputs(tx: Transaction, task: str, logic: int) -> None:
+    """Declare the outputs of a task as a logic version does that goes on, if a newer one has replaced it before."""
+    versions = registry.live_versions(tx, [task])[task]
+    if versions[0].waiting or versions[0].logic == logic:
+        return
+    (record,) = (each for each in registry.versions(tx, task) if (each.task, each.logic) == (task, logic))
+    for output in record.outputs:
+        state = channel_store.channel_state(tx, output.name)
+        written = state.written_schema(state.latest_readable)
+        schema = output.schema and identified(output.schema, written, state.latest)
+        registry.change_channel(tx, declared_output(state.channel, replace(output, schema=schema)))

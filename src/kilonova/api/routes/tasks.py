@@ -61,6 +61,7 @@ class TaskResponse(ResponseModel):
         reads: the channels that it reads, with its cursors and their newest points.
         due: the reason why it is due; None if it is not.
         waits_until: the time until which its schedule delays it; None if it does not.
+        alert: what it waits for, or stops before, because columns that it requires are missing; None if none is.
         deferred_until: the time at which a deferred definition of it takes effect; None if there is none.
     """
 
@@ -72,6 +73,7 @@ class TaskResponse(ResponseModel):
     variants: Annotated[list[str], BeforeValidator(_names)] = attribute("registered", "task", "variants")
     due: str | None
     waits_until: datetime | None
+    alert: str | None
     deferred_until: datetime | None
 
 

@@ -85,6 +85,7 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
         task=status.registered.task,
         registered=status.registered,
         deferred_until=status.deferred_until,
+        alert=status.alert,
         lags=status.lags,
         glance=glance,
         stands=task_status(glance, every),
