@@ -157,7 +157,7 @@ def read_ends(
         accepted = accepted_end(state.task.requires, channels[name], start, found[name])
         if accepted is not None:
             found[name] = accepted
-        elif state.started:
+        elif state.started and name not in state.replaced:
             found[name] = start
     return found
 

@@ -113,7 +113,8 @@ def _migration(
     if migration_obstacle(state, channels) is not None or _unaccepted(state.migrations[0], state, channels) is not None:
         return None
     newest, migrated = read_ends(state, channels, ends), _migrated_ends(state, previous, channels)
-    if any(missing_columns(state.task.requires, channels[name], migrated[name]) for name in state.task.migrated):
+    declared = [column for column in state.task.requires if column.type is not None]  # others are null
+    if any(missing_columns(declared, channels[name], migrated[name]) for name in state.task.migrated):
         return None
     seen = limit_channels(channels, migrated)
     earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different

@@ -20,7 +20,7 @@ from kilonova.model.column_rules import STRICT, OnNewColumn
 from kilonova.model.encoding import Append, Changes, Custom, Encoding, describe_encoding, key_of
 from kilonova.model.event import EventKind
 from kilonova.model.logic import Function
-from kilonova.model.required_columns import RequiredColumn, describe_columns, missing_columns
+from kilonova.model.required_columns import RequiredColumn, describe_columns
 from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Task, Variant
 from kilonova.model.version import START, describe_logic
@@ -53,6 +53,7 @@ from kilonova.service.plan_descriptions import (
     text_diff,
     watch_changes,
 )
+from kilonova.service.version_handover import VersionHandover, plan_handover
 
 _NO_OVERRIDES = LogicOverrides()
 
@@ -687,8 +688,7 @@ def _task_change(
 ) -> TaskChange:
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
-    migration, overruled, continues = None, "", None
-    waits: tuple[RequiredColumn, ...] = ()
+    migration, overruled, handover = None, "", VersionHandover()
     same = known is not None and not altered and has_same_rows(known, task)
     if overrides.keeps(task) and not same and retyped is None:
         current = {name: state.channel for name, state in states.items()}
@@ -709,6 +709,8 @@ def _task_change(
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
             detail += f"; runs {describe_task_schedule(task.schedule)}"
+        handover = plan_handover(tx, task, versions, workflow, _redeclared(states, channels))
+        detail = "; ".join(filter(None, (detail, handover.text)))
     elif same and retyped is None and not overrides.renews(task):
         methods = method_changes(known.task, task)
         task, replaced = with_declared_migration(task, versions)
@@ -734,23 +736,16 @@ def _task_change(
         new = {name: _empty(change.channel) for name, change in channels.items()}
         samples = cost_samples(tx, [task.name]).get(task.name, ())
         own = {name: channels[name].channel for name in task.writes}
-        waits = _missing_columns(task, states, channels)
-        present = registry.continuing_version(versions)
-        unread = _unread_columns(task, present, states)
-        if (waits or unread) and _may_continue(task, present.task, workflow, tx):
-            continues = present.logic
+        handover = plan_handover(tx, task, versions, workflow, _redeclared(states, channels))
         obstacle = retyped or _obstacle(task, known.task, channels)
-        if waits and task.view is not None:
-            obstacle = f"its input does not have {describe_columns(waits)} yet"
+        if handover.waits and task.view is not None:
+            obstacle = f"its input does not have {describe_columns(handover.waits)} yet"
         if overruled and not task.migrations:
             obstacle = "what has changed is not known"
         migration = plan_migration(task, versions, {**new, **states}, own, samples, obstacle)
-        if waits:
-            goes_on = "" if continues is None else f": logic version {continues} goes on until then"
-            detail += f"; waits for the first data with {describe_columns(waits)}{goes_on}"
-        elif continues is not None:
-            detail += f"; logic version {continues} finishes the data without {describe_columns(unread)}"
-        if not waits and migration is not None:
+        if handover.text:
+            detail += f"; {handover.text}"
+        if not handover.waits and migration is not None:
             detail += f"; {migration.text}"
         detail = "; ".join((detail, *([] if is_inserted else schedule_changes(known.task, task))))
     _refuse_mixture(task, workflow, states)
@@ -770,50 +765,19 @@ def _task_change(
         overruled=overruled,
         diff="" if known is None or action is Action.ADD else text_diff(known.task, task),
         migration=migration,
-        waits=waits,
-        continues=continues,
+        waits=handover.waits,
+        continues=handover.continues,
     )
 
 
-def _missing_columns(
-    task: Task, states: Mapping[str, ChannelState], channels: Mapping[str, ChannelChange]
-) -> tuple[RequiredColumn, ...]:
-    """Return the columns that a task requires and that its inputs do not have yet."""
-    found: list[RequiredColumn] = []
-    for name in task.relies_on:
-        declared = channels[name].channel if name in channels else states[name].channel
-        state = replace(states[name], channel=declared) if name in states else _empty(declared)
-        found += missing_columns(task.requires, state, state.latest_readable)
-    return tuple(found)
-
-
-def _unread_columns(
-    task: Task, present: registry.TaskVersion, states: Mapping[str, ChannelState]
-) -> tuple[RequiredColumn, ...]:
-    """Return the columns that a new logic version requires, and data lacks that the present one has not read yet."""
-    found: dict[RequiredColumn, None] = {}
-    for name in task.relies_on:
-        if name in states and name in present.task.reads:
-            unread = (point.number for point in states[name].readable_points if point.number > present.cursor(name))
-            for number in unread:
-                found |= dict.fromkeys(missing_columns(task.requires, states[name], number))
-    return tuple(found)
+def _redeclared(states: Mapping[str, ChannelState], changes: Mapping[str, ChannelChange]) -> dict[str, ChannelState]:
+    """Return the registered channels as they will be declared."""
+    changed = {name: replace(states[name], channel=changes[name].channel) for name in changes.keys() & states.keys()}
+    return {**states, **changed}
 
 
 def _empty(channel: Channel) -> ChannelState:
     return ChannelState(channel=channel, points=(), blocks=())
-
-
-def _may_continue(task: Task, present: Task, workflow: WorkflowDefinition, tx: Transaction) -> bool:
-    """Return whether the present logic version of a task can go on while the new one waits.
-
-    Not if it is part of a view of several tasks, which change together.
-    """
-    views = {view for view in (task.view, present.view) if view is not None}
-    parts = {each.name for each in workflow.tasks if each.view in views}
-    parts |= {name for view in views for name in registry.view_tasks(tx, view)}
-    several = any(name not in present.writes for name in task.writes) or len(present.writes) != len(task.writes)
-    return parts <= {task.name} and not several
 
 
 def _obstacle(task: Task, old: Task, channels: Mapping[str, ChannelChange]) -> str | None:
