@@ -175,8 +175,8 @@ def remaining_ends(
     last = {}
     for name in newest.keys() & {*state.task.relies_on}:
         channel, start = channels[name], earlier.cursor(name)
-        unread = (point.number for point in reversed(channel.readable_points) if start < point.number <= newest[name])
-        for number in unread:
+        given = (point.number for point in reversed(channel.readable_points) if not point.withheld)
+        for number in (number for number in given if start < number <= newest[name]):
             if missing_columns(state.task.requires, channel, number):
                 accepted = accepted_end(earlier.task.requires, channel, start, number)
                 if accepted is not None and not channel.is_equivalent(start, accepted):
