@@ -20,9 +20,9 @@ class EventKind(enum.Enum):
     blocks of the warehouse. DAMAGED: a block differs from what was written. DEFERRED: a workflow was registered that
     takes effect later. DEFERRAL_FAILED: it could not be applied when it was due, and is discarded. BOUND_AT_RISK: 90%
     of the limit of a bound are used up. BOUND_VIOLATED: a bound is violated. BOUND_RESTORED: a bound that was violated
-    is kept again. BOUND_CHANGED: a bound was set or removed at run time.
-    INCOMPATIBLE_SCHEMA: a channel lacks, or will lack, a column that each logic version of a task requires. TOOK_OVER: a
-    logic version that has waited for a column runs.
+    is kept again. BOUND_CHANGED: a bound was set or removed at run time. INCOMPATIBLE_SCHEMA: a channel lacks, or will
+    lack, a column that each logic version of a task requires. TOOK_OVER: a logic version that has waited for a column
+    runs.
     """
 
     LAUNCHED = "launched"

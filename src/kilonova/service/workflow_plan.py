@@ -241,6 +241,7 @@ class WorkflowPlan:
             ],
             [(item.binding.name, item.action.value, item.detail) for item in self.bindings],
             [(item.bound.channel, item.path, item.action.value, item.detail) for item in self.bounds],
+            [str(item) for item in self.incompatible],
         ]
         return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 

@@ -58,6 +58,7 @@ class TaskChangeResponse(ResponseModel):
     migrated: bool
     migration: str
     seconds: dict[str, float]
+    waits: list[str]
 
 
 class BindingChangeResponse(ResponseModel):
@@ -83,6 +84,14 @@ class UnseenResponse(ResponseModel):
     kind: Literal["task", "channel"]
     name: str
     what: str
+
+
+class IncompatibleSchemaResponse(ResponseModel):
+    """Channel that will lack columns which each logic version of a task requires."""
+
+    channel: str
+    task: str
+    detail: str
 
 
 class AffectedChannelResponse(ResponseModel):
@@ -113,6 +122,7 @@ class PlanResponse(ResponseModel):
     bindings: list[BindingChangeResponse]
     bounds: list[BoundChangeResponse]
     unseen: list[UnseenResponse]
+    incompatible: list[IncompatibleSchemaResponse]
     until: datetime | None
     discards: datetime | None
     affected: list[AffectedChannelResponse]
