@@ -284,3 +284,60 @@ def test_what_a_lagging_task_still_reads_is_not_collected(world: World) -> None:
     world.run("second")
     assert world.rows("second", before + 1) == [{"k": 1, "x": 10}, {"k": 2, "x": 20}]
     assert world.rows("second") == [{"k": k, "x": 20 * k + 11, "y": 20 * k + 11} for k in (1, 2)]
+
+
+def test_a_lagging_task_reads_rows_of_a_source_with_the_columns_with_which_they_were_written(world: World) -> None:
+    world.first(Logic("kx", "x"), "x")
+    world.ingest("kx")
+    world.run()
+    world.ingest("kx")
+    plan = world.project.apply(source("ky"))
+    assert [each.task for each in plan.incompatible] == ["first"]
+    world.project.compact("source")
+    world.project.collect_garbage()
+    world.run()
+    assert world.rows("first") == [{"k": 1, "x": 10}, {"k": 2, "x": 20}]
+    world.ingest("ky")
+    assert world.alerts()[1:] == ["first stops before point 3 of source: it requires x bigint of source"]
+    world.run()
+    assert len(world.rows("first")) == 2
+    world.first(Logic("ky", "y"), "y")
+    world.run()
+    assert world.rows("first") == [{"k": 1, "y": 0}, {"k": 2, "y": 0}, {"k": 3, "y": 30}]
+
+
+def test_a_version_that_requires_nothing_of_one_input_reads_all_of_it(world: World) -> None:
+    found = kn.Workflow("w_other")
+    found.channel("other", ddl("kz"))
+    world.project.apply(found)
+
+    def joined(requires: dict[str, str]) -> kn.Workflow:
+        own = kn.Workflow("w_joined")
+
+        def body(**frames):  # type: ignore[no-untyped-def]
+            others = {record["k"]: record["z"] for record in frames["other"].records}
+            rows = [record | {"z": others.get(record["k"], 0)} for record in frames["source"].records]
+            names = ("k", "y", "z") if requires else ("k", "z")
+            return frames["source"].of(Schema.of(*((name, "bigint") for name in names)), rows)
+
+        body.__name__ = "joined"
+        parameters = [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in ("source", "other")]
+        body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        body.__annotations__ = {"source": kn.All, "other": kn.All, "return": kn.Base}
+        own.task(body, schema=ddl("kyz" if requires else "kz"), requires=requires)
+        return own
+
+    world.project.apply(joined({}))
+    world.ingest("kx")
+    world.run()
+    world.project.apply(joined({"source": ddl("ky")}))
+    schema = Schema.of(("k", "bigint"), ("z", "bigint"))
+    world.project.ingest("other", Rows(schema, ((1, 7),)))  # type: ignore[arg-type]
+    world.run()
+    assert world.rows("joined") == [{"k": 1, "z": 7}]
+    world.project.apply(source("kxy"))
+    world.run()
+    assert world.rows("joined") == [{"k": 1, "z": 7}]
+    world.ingest("kxy")
+    world.run()
+    assert world.rows("joined") == [{"k": 1, "y": None, "z": 7}, {"k": 2, "y": 20, "z": 0}]

@@ -61,9 +61,11 @@ def incompatible_schemas(
         for name in task.relies_on:
             readers.setdefault(name, []).append(task)
     written = {name for name in readers if name in states and states[name].latest_distinct}
+    if not written or not (names := written & _affected(newest, changed)):
+        return ()
     found = []
     function = _schema_function(newest, channels, states, changed)
-    for name in sorted(written & _affected(newest, changed) if written else ()):
+    for name in sorted(names):
         columns = function.columns(name, _next_version(name, function.writers, newest, states))
         if columns is None:
             continue
