@@ -55,5 +55,12 @@ def test_json_has_the_same(file: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["unmet"] == 0
 
 
+def test_a_bound_that_takes_too_long_is_reported(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, file, "--for", "1 day", "--arrive", "orders 1,000,000,000 rows every 4 hours")
+    assert "Cannot be kept: daily is at most 1 hour behind orders›daily (it would take" in found
+    few = printed(capsys, file, "--for", "1 day", "--arrive", "orders 1000 rows every 4 hours")
+    assert "Cannot be kept" not in few
+
+
 def test_without_a_project_arrivals_must_be_given(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "it is not known what arrives" in printed(capsys, file, code=1)

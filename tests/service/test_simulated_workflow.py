@@ -11,6 +11,7 @@ from kilonova.errors import DeclarationError
 from kilonova.model.bound import InconsistencyBound, StalenessBound
 from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
 from kilonova.schedule.asynchrony.workflow_model import PortForm
+from kilonova.service.project import Project
 from kilonova.service.simulated_workflow import WorkflowSimulation, simulate_workflows
 
 HOUR = timedelta(hours=1)
@@ -112,6 +113,20 @@ def test_amounts_are_shares_of_the_limit() -> None:
     pages = next(each for each in result.bounds if each.bound.limit)
     assert 0.9 < max(pages.amounts) < 1.2
     assert len(pages.amounts) == 40
+
+
+def test_arrivals_are_like_those_of_the_past(project: Project) -> None:
+    workflow = kn.Workflow("shop")
+    workflow.channel("orders", "id bigint")
+    workflow.view("daily", "SELECT count(*) AS orders FROM orders")
+    workflow.bound_staleness("daily", "orders", 0)
+    project.apply(workflow)
+    for rows in (3, 5):
+        project.ingest("orders", project.warehouse.spark.range(rows))
+    result = simulate_workflows([workflow], timedelta(minutes=1), history=project.reader)
+    (feed,) = result.feeds
+    assert (feed.channel, feed.rows) == ("orders", 4.0)
+    assert timedelta(seconds=1) <= feed.every <= timedelta(minutes=5)
 
 
 @pytest.mark.parametrize(

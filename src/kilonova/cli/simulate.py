@@ -11,6 +11,7 @@ from rich.text import Text
 from kilonova.cli import render
 from kilonova.cli.options import JsonFlag, common, reader
 from kilonova.cli.project import Workflows, load_all
+from kilonova.model.bound import describe_bound
 from kilonova.model.schedule import duration
 from kilonova.service.formatting import seconds
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 _BARS = " ▁▂▃▄▅▆▇█"
+
+_REASONS = 5
+"""Number of reasons shown why there was no plan."""
 
 
 @commands.command()
@@ -85,6 +89,8 @@ def _record(found: WorkflowSimulation) -> dict[str, object]:
         "runs": len(found.result.runs),
         "seconds": 3600 * found.result.cost,
         "unmet": found.result.unmet,
+        "reasons": [f"{each.channel}: {each.reason}" for each in found.result.reasons],
+        "infeasible": [f"{describe_bound(each.bound)}: {each.reason}" for each in found.infeasible],
     }
 
 
@@ -117,7 +123,12 @@ def _show(found: WorkflowSimulation) -> None:
     ]
     render.table("", ("task", "variant", "runs", "each", "in all"), rows, right=("runs", "each", "in all"))
     if found.result.unmet:
-        render.out.print(f"{found.result.unmet} times no plan kept the bounds of some channel.", style="yellow")
+        render.out.print(f"{found.result.unmet} times no plan kept the bounds of some channel:", style="yellow")
+        for reason in found.result.reasons[:_REASONS]:
+            render.out.print(f"  {reason.channel}: {reason.reason}", soft_wrap=True)
+    for each in found.infeasible:
+        text = f"Cannot be kept: {describe_bound(each.bound)} ({each.reason})."
+        render.out.print(text, style="yellow", soft_wrap=True)
 
 
 def _plot(amounts: tuple[float, ...]) -> Text:

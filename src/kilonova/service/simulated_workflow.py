@@ -19,6 +19,7 @@ from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousSche
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
 from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
 from kilonova.schedule.asynchrony.execution_plan import TaskStep
+from kilonova.schedule.asynchrony.feasibility import ExpectedArrival, InfeasibleBound, infeasible_bounds
 from kilonova.schedule.asynchrony.scenario import Feed, Scenario
 from kilonova.schedule.asynchrony.simulation import simulate
 from kilonova.schedule.asynchrony.simulation_result import SimulationResult
@@ -67,6 +68,7 @@ class WorkflowSimulation:
         feeds: the assumed arrivals.
         bounds: its bounds.
         invocations: how often each variant of each task ran, and its average cost in hours.
+        infeasible: bounds that cannot be kept, because the cheapest plan takes longer or there is none.
         result: the runs and samples.
     """
 
@@ -74,6 +76,7 @@ class WorkflowSimulation:
     feeds: tuple[Feed, ...]
     bounds: tuple[SimulatedBound, ...]
     invocations: Mapping[TaskStep, tuple[int, float]]
+    infeasible: tuple[InfeasibleBound, ...]
     result: SimulationResult
 
 
@@ -119,11 +122,13 @@ def simulate_workflows(
     )
     scheduler = AsynchronousScheduler(model, scenario.bounds)
     result = simulate(scenario, scheduler, start=START, duration=duration, seed=seed, computers=1)
+    expected = {feed.channel: ExpectedArrival(feed.kind, feed.rows) for feed in feeds}
     return WorkflowSimulation(
         duration,
         feeds,
         tuple(_summary(bound, result, duration, parts) for bound in scenario.bounds),
         _invocations(result),
+        infeasible_bounds(scheduler, result.final, expected, timedelta(hours=1)),
         result,
     )
 

@@ -21,7 +21,7 @@ class TooMany(Exception):
 
 
 def cheapest_plan(
-    workflow: WorkflowModel, state: SchedulingState, output: OutputState, declared: LimitCheck, limit: int = 1_000
+    workflow: WorkflowModel, state: SchedulingState, output: OutputState, declared: LimitCheck, limit: int = 600
 ) -> float | None:
     """Return the cost of the cheapest way to a block that continues an output within all limits; None if there is none.
 

@@ -24,7 +24,7 @@ def reference(world: World) -> float | None:
         raise
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seeds)
 def test_plans_without_pruning_are_the_cheapest(seed: int) -> None:
     world = world_of(seed, steps=3)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from kilonova.model.block import Block, Delta, Kind, Statistics
 from kilonova.model.bound import InconsistencyBound, StalenessBound
 from kilonova.model.channel import Channel, ChannelState, Point, PointState
@@ -14,10 +11,10 @@ from kilonova.model.encoding import Append
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
-from kilonova.schedule.asynchrony.channel_observation import arrival_times, observed_blocks
+from kilonova.schedule.asynchrony.channel_observation import observed_blocks
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, DataBlock
 from kilonova.schedule.asynchrony.planned_runs import PlannedRead, PlannedRun, WrittenPoint, planned_runs
-from kilonova.schedule.asynchrony.provenance import provenance_of
+from kilonova.schedule.asynchrony.provenance import ArrivalTimes, provenance_of
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.widgets import UnitCosts, channel_model, join, stateless, workflow_of
 
@@ -58,29 +55,6 @@ def source(name: str, *points: tuple[float, int]) -> ChannelState:
     return channel(name, *((Version.source(name, number), *each) for number, each in enumerate(points, 1)))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["filled", "cancelled", "reserved"]), st.integers(0, 9)), max_size=7))
-def test_arrival_times_give_the_validities_of_the_channel(ends: list[tuple[str, int]]) -> None:
-    points = tuple(
-        Point(
-            number=number,
-            state=PointState(state),
-            version=Version.source("c", number) if state == "filled" else Version(),
-            time=None if state == "reserved" else NOON + hour * HOUR,
-            run=1,
-        )
-        for number, (state, hour) in enumerate(ends, 1)
-    )
-    state = ChannelState(Channel(name="c", schema=None, encoding=Append()), points, ())
-    times = arrival_times(state)
-    for number in range(state.latest_readable + 1):
-        # a cancelled point before all filled ones has a beginning of its own
-        settled = state.settled(number)
-        assert times.validity(settled).end == state.validity(number).end
-        if not settled or points[settled - 1].state is PointState.FILLED:
-            assert times.validity(settled).start == state.validity(settled).start
-
-
 def test_points_that_matter_are_where_readers_stand_and_the_newest() -> None:
     pages = source("pages", (0, 5), (1, 3), (2, 2), (3, 4))
     found = observed_blocks(pages, WORKFLOW.paths["pages"], cursors=[2])
@@ -101,6 +75,12 @@ def test_without_readers_all_is_new() -> None:
     ]
 
 
+def arrivals(channel: ChannelState) -> ArrivalTimes:
+    times = ((point.number, point.time) for point in channel.points if point.time is not None)
+    numbers, moments = zip(*times, strict=True)
+    return ArrivalTimes(numbers, moments)
+
+
 def state(pages: ChannelState, clicks: ChannelState, scores: ChannelState, labelled: ChannelState) -> SchedulingState:
     paths = WORKFLOW.paths
     cursors = {"pages": [1], "clicks": [1], "scores": [1], "labelled": []}
@@ -109,7 +89,7 @@ def state(pages: ChannelState, clicks: ChannelState, scores: ChannelState, label
     head = provenance_of(labelled.version(labelled.latest), paths["labelled"])
     return SchedulingState(
         now=NOON + 9 * HOUR,
-        times={"pages": arrival_times(pages), "clicks": arrival_times(clicks)},
+        times={each.channel.name: arrivals(each) for each in (pages, clicks)},
         blocks=blocks,
         outputs=(OutputState("labelled", frozenset({BASE, STRONG, MONOTONE}), head),),
     )

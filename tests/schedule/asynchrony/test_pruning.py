@@ -267,3 +267,29 @@ class TestWork:
         plan = AsynchronousScheduler(two, bounds).plan(state)
         assert [str(each.step) for each in plan.invocations] == ["first (incremental)"]
         assert blocks.asked == {"a", "c"}
+
+    def test_outputs_share_what_both_need(self) -> None:
+        shared = workflow_of(
+            [channel_model("a", COSTS)],
+            [
+                stateless("first", "a", channel_model("b", COSTS), COSTS),
+                stateless("left", "b", channel_model("c", COSTS), COSTS),
+                stateless("right", "b", channel_model("d", COSTS), COSTS),
+            ],
+        )
+        empty = {name: DataBlock(name, BASE, None, (ORIGIN,), 0.0) for name in "abcd"}
+        state = SchedulingState(
+            now=START + HOUR,
+            times={"a": hourly(1)},
+            blocks={name: (block, delta("a", 0, 1)) if name == "a" else (block,) for name, block in empty.items()},
+            outputs=tuple(OutputState(name, frozenset({STRONG}), (ORIGIN,)) for name in "cd"),
+        )
+        bounds = tuple(
+            StalenessBound(channel=name, path=("a", "first", task), limit=timedelta())
+            for name, task in (("c", "left"), ("d", "right"))
+        )
+        plan = AsynchronousScheduler(shared, bounds).plan(state)
+        assert sorted(str(each.step).split()[0] for each in plan.invocations) == ["first", "left", "right"]
+        assert plan.cost == sum(each.cost for each in plan.invocations)
+        alone = [AsynchronousScheduler(shared, (bound,)).plan(state).cost for bound in bounds]
+        assert plan.cost < sum(alone)

@@ -5,7 +5,7 @@ The seam to the catalog and to the engine:
 - *Input* is a frozen `SchedulingState`: per channel its blocks (stored, with the points between which they lead), per
   output channel its head and the block types that its readers accept, the times of the source points, and the present
   time; beside it the bounds and a `WorkflowModel`: tasks with variants, each with a signature, a cost model and a size
-  model. `channel_observation` reads the blocks and times off channels, `provenance_of` the provenance off a version,
+  model. `channel_observation` reads the blocks off channels, `provenance_of` the provenance off a version,
   `declared_workflow` the model off a declared workflow. What is listed is what plans may read.
 - *Output* is a frozen `ExecutionPlan`: invocations in an order in which they can run, each with the blocks that every
   port reads. A stored block has the points from and to which the port is read; a block without points is written by an

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kilonova.model.bound import BoundState
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
@@ -23,28 +23,24 @@ from kilonova.schedule.asynchrony.search_entry import Entry, invocations_of
 
 _PASSES = frozenset({Pruning.OLD_BLOCKS, Pruning.DELTA_CHAINS, Pruning.UPSTREAM_LIMITS})
 
-Choose = Callable[[Sequence[Entry]], Entry]
+Choose = Callable[[Sequence[Entry], SchedulingState], Entry]
 
 
-def cheapest(entries: Sequence[Entry]) -> Entry:
+def cheapest(entries: Sequence[Entry], _state: SchedulingState) -> Entry:
     """Return the cheapest block."""
     return min(entries, key=lambda entry: (entry.cost, entry.number))
 
 
 @dataclass(frozen=True, slots=True)
 class RandomChoice:
-    """Choice of a block that costs nothing, or else of any, by a seed."""
+    """Choice of a block that costs nothing, or else of any, by a seed and the time."""
 
     seed: int
-    _random: random.Random = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_random", random.Random(self.seed))
-
-    def __call__(self, entries: Sequence[Entry]) -> Entry:
+    def __call__(self, entries: Sequence[Entry], state: SchedulingState) -> Entry:
         """Return a block."""
         free = [entry for entry in entries if not entry.cost]
-        return free[0] if free else self._random.choice(entries)
+        return free[0] if free else random.Random(f"{self.seed} {state.now}").choice(entries)
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class SingleStepScheduler:
         ]
         if not candidates:
             return ExecutionPlan(violated=tuple(each.bound for each in violated))
-        chosen = self.choose(candidates)
+        chosen = self.choose(candidates, state)
         return ExecutionPlan(
             invocations=invocations_of(chosen.plan, search.drafts, search.written),
             cost=chosen.cost,

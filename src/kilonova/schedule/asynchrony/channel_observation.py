@@ -1,4 +1,4 @@
-"""What a channel of points offers to a plan: its blocks with their provenance, and the times of a source's points.
+"""What a channel of points offers to a plan: its blocks with their provenance.
 
 Of a channel, the snapshots at some points can be read, and the changes between them. These are the points at which
 readers stand, their cursors, and the newest one: nothing that lies between them has to be told apart.
@@ -7,33 +7,13 @@ readers stand, their cursors, and the newest one: nothing that lies between them
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 
 from kilonova.model.block import Base, Block
-from kilonova.model.channel import ChannelState, Point, PointState
+from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import Append
 from kilonova.model.version import Path
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, DataBlock
-from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance, provenance_of
-
-
-def arrival_times(state: ChannelState) -> ArrivalTimes:
-    """Return the points of a source channel at which rows arrived, with the times at which they became the newest.
-
-    They give the validities of `ChannelState.validity`.
-    """
-    points: list[int] = []
-    times: list[datetime] = []
-    newest: datetime | None = None
-    for point in state.points:
-        if point.number > state.latest_readable:
-            break
-        assert point.time is not None
-        newest = point.time if newest is None else max(newest, point.time)
-        if _arrived(state, point):
-            points.append(point.number)
-            times.append(newest)
-    return ArrivalTimes(tuple(points), tuple(times))
+from kilonova.schedule.asynchrony.provenance import ORIGIN, Provenance, provenance_of
 
 
 def observed_blocks(state: ChannelState, paths: Sequence[Path], cursors: Collection[int]) -> tuple[DataBlock, ...]:
@@ -60,13 +40,6 @@ def observed_blocks(state: ChannelState, paths: Sequence[Path], cursors: Collect
             rows = _change_rows(state, before, point)
             blocks.append(DataBlock(state.channel.name, kind, start, target, rows, (before, point)))
     return tuple(blocks)
-
-
-def _arrived(state: ChannelState, point: Point) -> bool:
-    """Return whether a source channel received rows at a point."""
-    if state.channel.several_writers:
-        return point.version.begins(state.channel.name, point.number)
-    return point.state is PointState.FILLED
 
 
 def _provenance(state: ChannelState, point: int, paths: Sequence[Path]) -> Provenance:

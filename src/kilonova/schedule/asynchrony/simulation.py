@@ -25,7 +25,14 @@ from kilonova.model.bound import BoundState, StalenessBound
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck
 from kilonova.schedule.asynchrony.data_block import BASE, BlockKey, DataBlock, key_of
-from kilonova.schedule.asynchrony.execution_plan import ChainStep, ConversionStep, ExecutionPlan, Invocation, TaskStep
+from kilonova.schedule.asynchrony.execution_plan import (
+    ChainStep,
+    ConversionStep,
+    ExecutionPlan,
+    Invocation,
+    TaskStep,
+    UnmetOutput,
+)
 from kilonova.schedule.asynchrony.linear_model import LinearModel
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
 from kilonova.schedule.asynchrony.pruning import Pruning
@@ -81,6 +88,7 @@ def simulate(
     arrivals = arrivals_of(scenario.feeds, start, duration)
     end, now, place = start + duration, start, 0
     decisions = unmet = 0
+    reasons: dict[UnmetOutput, None] = {}
     seconds = 0.0
     while now < end:
         while place < len(arrivals) and arrivals[place].time <= now:
@@ -93,13 +101,15 @@ def simulate(
         seconds += timer() - began
         decisions += 1
         unmet += bool(plan.unmet)
+        reasons |= dict.fromkeys(plan.unmet)
         if plan.invocations:
             now = world.execute(plan, state, scheduler, end)
             continue
         world.samples.append(BoundSample(now, states))
         due = [each.due for each in states if each.due is not None and each.due > now + timedelta.resolution]
         now = min([*due, *(arrival.time for arrival in arrivals[place : place + 1]), end])
-    world.end(scheduler.states(world.state(end)), end)
+    final = world.state(end)
+    world.end(scheduler.states(final), end)
     return SimulationResult(
         runs=tuple(world.runs),
         lags=tuple(world.lags),
@@ -107,6 +117,8 @@ def simulate(
         decisions=decisions,
         scheduling_seconds=seconds,
         unmet=unmet,
+        reasons=tuple(reasons),
+        final=final,
     )
 
 
@@ -183,7 +195,8 @@ class _World:
                 self.heads = heads
                 bounds = self._record_repairs(bounds, scheduler.states(after), now)
         self.blocks = dict(self.cleaner.candidates(self.state(state.now), self.blocks, _CLEANED))
-        self.samples.append(BoundSample(now, scheduler.states(self.state(now))))
+        seen = min(now, end)
+        self.samples.append(BoundSample(seen, scheduler.states(self.state(seen))))
         self.runs.append(SimulatedRun(state.now, now, cost, plan))
         return now
 

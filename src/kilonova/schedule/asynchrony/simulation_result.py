@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kilonova.model.bound import Bound, BoundState
-from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan
+from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan, UnmetOutput
+from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class SimulationResult:
         decisions: number of decisions, those to do nothing included.
         scheduling_seconds: running time of the scheduler; 0 without a timer.
         unmet: number of decisions that found no plan for some output.
+        reasons: why, without repetitions.
+        final: the state at the end.
     """
 
     runs: tuple[SimulatedRun, ...]
@@ -71,6 +74,8 @@ class SimulationResult:
     decisions: int
     scheduling_seconds: float
     unmet: int
+    reasons: tuple[UnmetOutput, ...]
+    final: SchedulingState
 
     @property
     def cost(self) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kilonova.schedule.asynchrony.conversions import built_in_conversions, weak_conversions
-from kilonova.schedule.asynchrony.data_block import BASE, STRONG, BlockType, weak
+from kilonova.schedule.asynchrony.data_block import BASE, STRONG, weak
 from kilonova.schedule.asynchrony.linear_model import LinearModel
 from kilonova.schedule.asynchrony.workflow_model import (
     ChannelModel,
@@ -138,7 +138,7 @@ def batch_only(
 
 
 def distributive_aggregation(
-    name: str, read: str, writes: str, costs: UnitCosts, *, groups: float, touched: float, delta: BlockType = STRONG
+    name: str, read: str, writes: str, costs: UnitCosts, *, groups: float, touched: float
 ) -> Widget:
     """Return an aggregation such as a count, which new data can be added to (Figure 3).
 
@@ -151,7 +151,6 @@ def distributive_aggregation(
         costs: the unit costs.
         groups: number of groups per row of the input's base.
         touched: number of groups per row of a delta.
-        delta: the type of the deltas that it reads.
     """
     kind = weak(INCREMENTS)
     variants = (
@@ -164,7 +163,7 @@ def distributive_aggregation(
         ),
         VariantModel(
             name="incremental",
-            ports=(PortSignature(PortForm.DELTA, delta),),
+            ports=(ONE_DELTA,),
             produces=kind,
             cost=costs.model(costs.read),
             rows=LinearModel(0.0, (touched,)),
