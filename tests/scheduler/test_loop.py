@@ -31,6 +31,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Batch, Claim
 from kilonova.errors import CatalogUnavailable
 from kilonova.model.binding import Binding
+from kilonova.model.block import Delta
 from kilonova.model.compaction_policy import MaxDeltas
 from kilonova.model.encoding import Upsert
 from kilonova.model.event import Event, EventKind
@@ -38,6 +39,7 @@ from kilonova.model.firing import FiringState
 from kilonova.model.run import RunInput, RunKind
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger
+from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.schedule.scheduler import Decision, Observation, Scheduler, TriggerScheduler
 from kilonova.scheduler import loop
@@ -59,7 +61,8 @@ from kilonova.scheduler.workers import Worker
 from kilonova.service.project import Project, open_project
 from kilonova.service.spark_operations import OperationFailed
 from kilonova.service.watched_directories import WatchedDirectories
-from tests.catalog.building import LEASE, a_channel, a_task, begin, claim_batches, commit, ingested
+from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, begin, claim_batches, commit, ingested
+from tests.receiver import receiving
 
 
 class Player(Worker):
@@ -733,3 +736,30 @@ def test_a_server_that_stops_once_nothing_is_due_takes_what_is_there(project: Pr
     stage.players[0].say(OperationDone(False))
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_webhooks_are_told_when_a_bound_is_at_risk_violated_and_kept_again(tmp_path: Path) -> None:
+    """By the time that passes, and by runs; each once."""
+    served = {"webhooks": ["127.0.0.1"]}
+    with open_project(tmp_path, spark={"analyse": False}, serve=served) as project, receiving() as receiver:
+        project.create()
+        with project.catalog.writing() as tx:
+            registry.add_channels(tx, [a_channel("clicks"), a_channel("copies")], "w")
+            registry.put_task(tx, a_task("copies", {"clicks": Mode.NEW}, ("copies",)), "w")
+        kinds = ("bound-at-risk", "bound-violated", "bound-restored")
+        project.operator.add_webhook("pager", receiver.url, kinds)
+        project.set_bound("copies", timedelta(seconds=1), "clicks")
+        with playing(project, **served):
+            ingested(project.catalog, "clicks")
+            until(lambda: len(receiver.taken) == 2)
+            with project.catalog.writing() as tx:
+                run, points = begin(tx, "copies", tasks=("copies",), kind=RunKind.TASKS)
+                block = a_block(channel_store.new_block(tx, "copies", run), Delta(0, 1))
+                version = Version.source("clicks", 1).through("copies", 0)
+                output = replace(an_output("copies", points["copies"], block, "copies"), version=version)
+                advance = runs.Advance(task="copies", logic=0, points=(("clicks", 1),))
+                runs.commit(tx, run, inputs=(), outputs=(output,), advances=(advance,))
+            until(lambda: len(receiver.taken) == 3)
+            time.sleep(0.1)
+    told = [(each["data"]["kind"], each["data"]["channels"]) for each in receiver.taken]
+    assert told == [(kind, ["copies"]) for kind in kinds]
