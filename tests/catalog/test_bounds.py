@@ -6,14 +6,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
+from alembic import command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, text
 
 from kilonova.catalog import bounds, channel_store, events, registry, runs, tables
 from kilonova.catalog.bound_enforcement import require_kept
 from kilonova.catalog.bound_status import BoundStatus, bound_statuses
-from kilonova.catalog.database import Catalog
+from kilonova.catalog.database import Catalog, _alembic_config
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.validity import _validities, present, validities
 from kilonova.errors import BoundViolated, DeclarationError, InvalidState, NotFound
@@ -442,3 +443,34 @@ def test_a_year_of_history_makes_no_difference(catalog: Catalog, clock: Clock) -
             steps = tx.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", given)
             assert not [step for *_, step in steps if step.startswith("SCAN point")]
     assert status(catalog, *DAILY).end == times[2]
+
+
+def test_points_that_were_there_before_bounds_get_the_times_since_which_they_could_be_read(url: str) -> None:
+    catalog = Catalog(url)
+    ends = [
+        ("filled", "01"),
+        ("filled", "05"),
+        ("cancelled", "07"),
+        ("filled", "03"),
+        ("reserved", None),
+        ("filled", "08"),
+    ]
+    with catalog._exclusive("SELECT 1") as (connection, _):
+        command.upgrade(_alembic_config(connection), "0035")
+        day = "'2024-01-01 00:00:00.000000'"
+        connection.execute(text("INSERT INTO channel (id, name, encoding, workflow) VALUES (1, 'a', '{}', 'w')"))
+        columns = "(id, kind, state, tasks, owner, started, lease_until)"
+        connection.execute(
+            text(f"INSERT INTO run {columns} VALUES (1, 'ingest', 'succeeded', '[]', 'me', {day}, {day})")
+        )
+        for number, (state, hour) in enumerate(ends, 1):
+            time = "NULL" if hour is None else day.replace(" 00", f" {hour}")
+            row = f"(1, {number}, '{state}', '[]', {time}, 1)"
+            columns = "(channel_id, number, state, version, time, run_id)"
+            connection.execute(text(f"INSERT INTO point {columns} VALUES {row}"))
+    catalog.create()
+    with catalog.reading() as tx:
+        point = tables.point.c
+        times = tx.connection.execute(select(point.readable).order_by(point.number)).scalars()
+        assert [None if time is None else time.hour for time in times] == [1, 5, None, 7, None, None]
+    catalog.close()

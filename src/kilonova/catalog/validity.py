@@ -53,14 +53,15 @@ def note_readable(tx: Transaction, run: int) -> None:
         tx: the writing transaction that ends the run, after its points were filled or cancelled.
         run: the run.
     """
+    ended = tx.connection.execute(_ENDED, {"run": run}).all()
     numbers = {
         row.channel_id: _became_readable(tx, row)
-        for row in tx.connection.execute(_ENDED, {"run": run}).all()
+        for row in ended
         if row.filled is not None and row.filled >= row.first and (row.pending is None or row.pending > row.first)
     }
     if not any(numbers.values()):
         return
-    last = tx.connection.execute(_LAST).scalar()
+    last = ended[0].last
     begin = tx.now if last is None else max(tx.now, last + _TICK)
     times = [
         {"into": channel, "place": number, "since": begin + place * _TICK}
@@ -85,9 +86,10 @@ def _became_readable(tx: Transaction, ended: Row[Any]) -> list[int]:
 def _ended() -> Select[Any]:
     """Return a query for the channels on which a run had reserved points.
 
-    Each has the `first` point of the run, the first `pending` one of all runs, and the last one that is `filled`.
+    Each has the `first` point of the run, the first `pending` one of all runs, the last one that is `filled`, and the
+    `last` time at which a point of any channel became readable.
     """
-    point, mine = tables.point.alias("last").c, tables.point.c
+    point, mine, every = tables.point.alias("other").c, tables.point.c, tables.point.alias("every").c
     here = point.channel_id == mine.channel_id
     reserved = select(func.min(point.number)).where(here, point.state == PointState.RESERVED.value)
     filled = select(func.max(point.number)).where(here, point.state == _FILLED)
@@ -97,6 +99,7 @@ def _ended() -> Select[Any]:
             func.min(mine.number).label("first"),
             reserved.scalar_subquery().label("pending"),
             filled.scalar_subquery().label("filled"),
+            select(func.max(every.readable)).scalar_subquery().label("last"),
         )
         .where(mine.run_id == bindparam("run"))
         .group_by(mine.channel_id)
@@ -104,7 +107,6 @@ def _ended() -> Select[Any]:
 
 
 _ENDED = _ended()
-_LAST = select(func.max(tables.point.c.readable))
 _FROM = (
     select(tables.point.c.number)
     .where(
@@ -124,7 +126,7 @@ _NOTE = (
 
 def present(tx: Transaction) -> datetime:
     """Return the time of a transaction, which is never before that of a point that can be read."""
-    last = tx.connection.execute(_LAST).scalar()
+    last = tx.connection.execute(select(func.max(tables.point.c.readable))).scalar()
     return tx.now if last is None else max(tx.now, last)
 
 
