@@ -19,7 +19,7 @@ times larger, and where the overhead is most of its duration, it has little weig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,6 +61,9 @@ _COLD_NOISE = 0.8
 
 _HOPE = 0.7
 """Number of standard deviations by which estimates are lowered."""
+
+_TYPICAL = 20
+"""Number of runs of a task that tell how fast the machine is."""
 
 _STEPS = 15
 """Maximum number of Gauss-Newton steps; usually four or five suffice."""
@@ -117,13 +120,16 @@ class CostModel:
         return high
 
 
-def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0) -> CostModel:
+def fit(
+    taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0, machine: float = 0.0
+) -> CostModel:
     """Fit a cost model to earlier runs.
 
     Args:
         taken: the costs of runs of the task, newest first.
         shape: the shape of the task's SQL.
         idle: the number of runs since the newest of them for which the task was not needed; they count as their age.
+        machine: the logarithm of the machine's factor that runs of other tasks suggest.
 
     >>> slow = [CostSample(RefreshMethod.FULL, InputSize(change=0, whole=100_000_000), seconds=46.0)] * 9
     >>> round(fit(slow).seconds(RefreshMethod.FULL, slow[0].input_size))
@@ -132,8 +138,9 @@ def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0) -
     runs = [(age, item) for age, item in enumerate(taken[:_COUNTED]) if item.method in _USUAL and item.seconds > 0]
     firsts = set({item.method: age for age, item in runs}.values())
     count = 1 + 3 * len(_WAYS)
-    prior = np.full(count, _UNKNOWN**-2)
-    factors, information = np.zeros(count), np.diag(prior)
+    prior, expected = np.full(count, _UNKNOWN**-2), np.zeros(count)
+    expected[0] = machine
+    factors, information = expected, np.diag(prior)
     if not runs:
         return CostModel(factors, information, shape)
     rows = np.array([_row(item.method, item.input_size, shape) for _, item in runs])
@@ -146,12 +153,33 @@ def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0) -
         logarithms, gradients = _estimate(rows, factors)
         weighted = gradients.T * weights
         information = weighted @ gradients + np.diag(prior)
-        step = np.linalg.solve(information, weighted @ (seconds - logarithms) - prior * factors)
+        step = np.linalg.solve(information, weighted @ (seconds - logarithms) - prior * (factors - expected))
         largest = float(np.abs(step).max())
         factors = factors + step / max(1.0, largest)
         if largest < 1e-3:
             break
     return CostModel(factors, information, shape)
+
+
+def machine_factor(tasks: Iterable[tuple[Sequence[CostSample], QueryShape]]) -> float:
+    """Return the logarithm of the factor by which this machine is slower than the defaults.
+
+    Args:
+        tasks: the costs of the runs of each task, newest first, and the shape of its SQL.
+
+    >>> fast = [CostSample(RefreshMethod.FULL, InputSize(change=0, whole=100_000_000), seconds=1.1)] * 9
+    >>> round(float(np.exp(machine_factor([(fast, PLAIN)] * 9))), 2)
+    0.29
+    """
+    ratios: list[float] = []
+    for taken, shape in tasks:
+        by_method: dict[RefreshMethod, list[float]] = {}
+        for item in taken[:_TYPICAL]:
+            if item.method in _USUAL and item.seconds > 0:
+                usual = float(_row(item.method, item.input_size, shape).sum())
+                by_method.setdefault(item.method, []).append(float(np.log(item.seconds / usual)))
+        ratios += (float(np.median(each)) for each in by_method.values())
+    return sum(ratios) / (1 + len(ratios))
 
 
 def _row(method: RefreshMethod, input_size: InputSize, shape: QueryShape) -> Vector:

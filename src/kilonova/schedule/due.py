@@ -34,6 +34,7 @@ class TaskState:
         outputs: if `previous` goes on, the channels that the task writes as this version declares them.
         idle: the number of runs of its view since its last run, if the view is detached.
         replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
+        machine: the logarithm of the machine's factor that runs of other tasks suggest: see `kilonova.schedule.costs`.
     """
 
     task: Task
@@ -49,6 +50,7 @@ class TaskState:
     outputs: tuple[Channel, ...] = ()
     idle: int = 0
     replaced: Mapping[str, str] = field(default_factory=dict)
+    machine: float = 0.0
 
     @property
     def migrations(self) -> tuple[Variant, ...]:

@@ -14,7 +14,7 @@ from kilonova.model.required_columns import RequiredColumn, accepted_end, as_req
 from kilonova.model.run import InputSize, RefreshMethod
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
-from kilonova.schedule.costs import fit
+from kilonova.schedule.costs import fit, machine_factor
 from kilonova.schedule.due import TaskState, continuing_version, new_input, read_ends
 from kilonova.schedule.query_shape import shape_of
 
@@ -225,6 +225,9 @@ def choose_from_sources(
     newest = {name: channels[name].latest_readable for name in own.relies_on}
     if not view.detached and any(missing_columns(own.requires, channels[name], at) for name, at in newest.items()):
         return None
+    machine = machine_factor((state.samples, shape_of(state.task)) for state in (view, *view.parts))
+    parts = tuple(replace(part, machine=machine) for part in view.parts)
+    view = replace(view, parts=parts, machine=machine)
     seen = limit_channels(channels, read_ends(view, channels, ends))
     choice = replace(choose(view, channels, ends), variant=direct, method=RefreshMethod.FROM_SOURCES)
     absent = {*own.reads} - {*own.sources} - {channel for part in view.parts for channel in part.task.writes}
@@ -245,10 +248,13 @@ def choose_from_sources(
 def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> tuple[float, float]:
     """Return how long refreshing a view and what it materializes takes: by the cheapest methods, and in full.
 
-    Of a relation whose change is not known yet, as much is expected to change as of what it is computed from.
+    Relations that do not read each other are refreshed at the same time, and so were they in the runs from which the
+    estimates are. Of a relation whose change is not known yet, as much is expected to change as of what it is computed
+    from.
     """
-    maintained = recomputed = 0.0
     expected: dict[str, int] = {}
+    maintained: dict[str, float] = {}
+    recomputed: dict[str, float] = {}
     direct = takewhile(lambda sample: sample.method is RefreshMethod.FROM_SOURCES, view.samples)
     idle = len(tuple(direct)) if view.detached else 0
     for state in (*view.parts, view):
@@ -257,15 +263,19 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
             cursors = {**read, **view.cursors}
             kept = replace(state, started=True, cursors=cursors, idle=0 if state is view else idle)
         size = input_size(kept, channels, expected=expected)
-        if not size.moved and state.started:
-            continue
-        choice = choose(kept, channels, expected=expected)
-        recomputed += choice.estimates.get(RefreshMethod.FULL, 0.0)
-        if size.moved:
-            maintained += choice.estimates.get(choice.method, 0.0)
-            share = 1.0 if choice.method.renews else min(1.0, size.change / max(1, size.whole))
-            expected.update((name, round(share * channels[name].size)) for name in state.task.writes)
-    return maintained, recomputed
+        least, most = 0.0, 0.0
+        if size.moved or not state.started:
+            choice = choose(kept, channels, expected=expected)
+            most = choice.estimates.get(RefreshMethod.FULL, 0.0)
+            if size.moved:
+                least = choice.estimates.get(choice.method, 0.0)
+                share = 1.0 if choice.method.renews else min(1.0, size.change / max(1, size.whole))
+                expected.update((name, round(share * channels[name].size)) for name in state.task.writes)
+        for ends, seconds in ((maintained, least), (recomputed, most)):
+            end = seconds + max((ends.get(name, 0.0) for name in state.task.reads), default=0.0)
+            ends.update(dict.fromkeys(state.task.writes, end))
+    (own,) = view.task.writes
+    return maintained[own], recomputed[own]
 
 
 def full_refresh_choice(choice: VariantChoice) -> VariantChoice | None:
@@ -345,7 +355,7 @@ def _methods(
 
 
 def _estimates(state: TaskState, size: InputSize, methods: Sequence[RefreshMethod]) -> Mapping[RefreshMethod, float]:
-    costs = fit(state.samples, shape_of(state.task), state.idle)
+    costs = fit(state.samples, shape_of(state.task), state.idle, state.machine)
     return {each: costs.seconds(each, size) for each in methods}
 
 
