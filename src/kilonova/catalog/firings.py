@@ -91,12 +91,16 @@ class Claim:
         firings: the firings, which one run completes.
         server: the server.
         until: the points up to which the run reads channels that it does not write; others are read to the newest.
+        tasks: the tasks that run even if they are not due.
+        variants: the variants by which tasks run; the others choose.
     """
 
     binding: str
     firings: tuple[int, ...]
     server: str
     until: Mapping[str, int] = field(default_factory=dict, hash=False)
+    tasks: tuple[str, ...] = ()
+    variants: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

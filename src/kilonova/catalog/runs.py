@@ -711,7 +711,8 @@ def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[
     for row in rows:
         moved = 1 if row.moved is None else row.moved
         input_size = InputSize(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
-        found[row.task] = (*found.get(row.task, ()), CostSample(RefreshMethod(row.method), input_size, row.seconds))
+        sample = CostSample(RefreshMethod(row.method), input_size, row.seconds, row.bytes)
+        found[row.task] = (*found.get(row.task, ()), sample)
     return found
 
 
@@ -719,7 +720,16 @@ def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[
 def _samples(dialect: str, *, some: bool) -> Select[Any]:
     table = tables.run_output.c
     query = (
-        select(table.task, table.method, table.change_bytes, table.whole_bytes, table.moved, table.seconds)
+        select(
+            table.task,
+            table.method,
+            table.change_bytes,
+            table.whole_bytes,
+            table.moved,
+            table.seconds,
+            tables.block.c.bytes,
+        )
+        .outerjoin(tables.block, tables.block.c.id == table.block_id)
         .where(table.method.is_not(None), table.block_id.is_not(None))
         .order_by(table.run_id.desc())
         .limit(_SAMPLED_OUTPUTS)

@@ -24,6 +24,7 @@ from kilonova.model.event import Event
 from kilonova.model.firing import FiringState
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger, Occurrence, RunTrigger, conditions_of
+from kilonova.schedule.bound_planning.bound_run import BoundRun
 from kilonova.schedule.queueing import ObservedBinding, QueuedFiring
 from kilonova.schedule.scheduler import Decision, Observation, ObservedTrigger
 
@@ -145,7 +146,13 @@ _BINDING = tuple(tables.binding.c[name] for name in ("name", "workflow", "priori
 
 
 def observe(
-    tx: Transaction, numbers: Collection[int], *, free_workers: int, workflow_limit: int | None = None
+    tx: Transaction,
+    numbers: Collection[int],
+    *,
+    free_workers: int,
+    workflow_limit: int | None = None,
+    bound_runs: Sequence[BoundRun] = (),
+    bounded: Collection[str] = (),
 ) -> Observation:
     """Return the observation from which a scheduler decides.
 
@@ -154,16 +161,24 @@ def observe(
         numbers: the triggers that may fire.
         free_workers: the number of batches that the server can start.
         workflow_limit: the maximum number of concurrent runs of a workflow; None for any number.
+        bound_runs: the runs that keep bounds, planned from the same state.
+        bounded: the bindings that such runs start, so that new input does not.
     """
     query = active_triggers().where(is_among(tx, tables.trigger.c.id, numbers)).order_by(tables.trigger.c.id)
-    rows = tx.connection.execute(query).all() if numbers else []
+    rows = [row for row in tx.connection.execute(query) if row.name not in bounded] if numbers else []
     observed = tuple(observed_trigger(row) for row in rows)
     running: dict[str, str] = {}
     waiting: Sequence[Row[Any]] = ()
     if free_workers > 0:
-        running = {row.name: row.workflow for row in tx.connection.execute(_running())}
+        running = running_bindings(tx)
         given = {"running": list(running), "most": free_workers}
         waiting = tx.connection.execute(_queued(tx.connection.dialect.name), given).all()
+    starting = [run.binding for run in bound_runs]
+    planned = (
+        tx.connection.execute(select(*_BINDING).where(is_among(tx, tables.binding.c.name, starting))).all()
+        if starting
+        else []
+    )
     mergeable = {row.name for row in (*rows, *waiting) if row.merge_window is not None and free_workers > 0}
     reads = _reads(tx, mergeable - running.keys())
     bindings = {
@@ -174,7 +189,7 @@ def observe(
             merge_window=row.merge_window,
             reads=reads.get(row.name, frozenset()),
         )
-        for row in {row.name: row for row in (*rows, *waiting)}.values()
+        for row in {row.name: row for row in (*rows, *waiting, *planned)}.values()
     }
     return Observation(
         now=tx.now,
@@ -191,10 +206,16 @@ def observe(
             )
             for row in waiting
         ),
+        bound_runs=tuple(bound_runs),
         running=running,
         free_workers=free_workers,
         workflow_limit=workflow_limit,
     )
+
+
+def running_bindings(tx: Transaction) -> dict[str, str]:
+    """Return the bindings that run or are about to run, each with its workflow."""
+    return {row.name: row.workflow for row in tx.connection.execute(_running())}
 
 
 @cache
@@ -295,6 +316,8 @@ def store(tx: Transaction, decision: Decision, server: str) -> list[Batch]:
                 firings=tuple(each.number or numbers[each] for each in run.firings),
                 server=server,
                 until=run.until,
+                tasks=run.tasks,
+                variants=run.variants,
             )
             for run in batch
         ]

@@ -13,13 +13,14 @@ recovered catalog share one time, because what became readable when is not recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    CTE,
     JSON,
     BigInteger,
     ColumnElement,
@@ -142,32 +143,35 @@ def validities(tx: Transaction, points: Iterable[tuple[str, int]]) -> Callable[[
     named = {(tx.channels[channel], number): (channel, number) for channel, number in wanted if channel in tx.channels}
     found: dict[tuple[str, int], Validity] = {}
     if named:
-        query, given = _validities(tx.connection.dialect.name), list(named)
-        postgresql = tx.connection.dialect.name == "postgresql"
-        parameters = (
-            {"ids": [each for each, _ in given], "numbers": [number for _, number in given]}
-            if postgresql
-            else {"pairs": given}
-        )
-        for row in tx.connection.execute(query, parameters):
+        query = _validities(tx.connection.dialect.name)
+        for row in tx.connection.execute(query, _parameters(tx, list(named))):
             found[named[row.channel_id, row.number]] = Validity(row.start, row.next)
     return lambda channel, number: found.get((channel, number), Validity(None, None))
 
 
-@cache
-def _validities(dialect: str) -> Select[Any]:
-    """Return a query for the validity of given points, which are passed as one parameter, or as two on PostgreSQL."""
+def _given(dialect: str) -> CTE:
+    """Return given points as a table: they are passed as one parameter, or as two on PostgreSQL."""
     if dialect == "postgresql":
         ids, numbers = bindparam("ids", type_=ARRAY(BigInteger)), bindparam("numbers", type_=ARRAY(Integer))
         pairs = func.unnest(ids, numbers).table_valued("channel_id", "number").render_derived()
-        given = select(pairs.c.channel_id, pairs.c.number).cte("given")
-    else:
-        each = func.json_each(bindparam("pairs", type_=JSON())).table_valued("value")
-        item = (cast(func.json_extract(each.c.value, f"$[{place}]"), Integer) for place in (0, 1))
-        given = select(*(value.label(name) for value, name in zip(item, ("channel_id", "number"), strict=True))).cte(
-            "given"
-        )
-    point = tables.point.c
+        return select(pairs.c.channel_id, pairs.c.number).cte("given")
+    each = func.json_each(bindparam("pairs", type_=JSON())).table_valued("value")
+    item = (cast(func.json_extract(each.c.value, f"$[{place}]"), Integer) for place in (0, 1))
+    columns = (value.label(name) for value, name in zip(item, ("channel_id", "number"), strict=True))
+    return select(*columns).cte("given")
+
+
+def _parameters(tx: Transaction, points: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return the parameters that pass points, each with the id of its channel."""
+    if tx.connection.dialect.name != "postgresql":
+        return {"pairs": points}
+    return {"ids": [each for each, _ in points], "numbers": [number for _, number in points]}
+
+
+@cache
+def _validities(dialect: str) -> Select[Any]:
+    """Return a query for the validity of given points."""
+    given, point = _given(dialect), tables.point.c
     here = point.channel_id == given.c.channel_id, point.state == _FILLED, point.readable.is_not(None)
     start = select(point.readable).where(*here, point.number <= given.c.number).order_by(point.number.desc()).limit(1)
     after = select(point.readable).where(*here, point.number > given.c.number, _received()).order_by(point.number)
@@ -191,3 +195,35 @@ def _received() -> ColumnElement[bool]:
         .exists()
     )
     return ~several | ingested
+
+
+def arrivals(tx: Transaction, oldest: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[datetime, ...]]]:
+    """Return the points of channels that can be read, and since when each can, in their order.
+
+    Args:
+        tx: an open transaction.
+        oldest: the channels, each with its oldest point that is returned.
+    """
+    look_up_ids(tx, oldest)
+    numbers = {tx.channels[name]: first for name, first in oldest.items() if name in tx.channels}
+    names = {tx.channels[name]: name for name in oldest if name in tx.channels}
+    found: dict[str, list[tuple[int, datetime]]] = {name: [] for name in oldest}
+    if numbers:
+        query, given = _points_from(tx.connection.dialect.name), list(numbers.items())
+        for row in tx.connection.execute(query, _parameters(tx, given)):
+            found[names[row.channel_id]].append((row.number, row.readable))
+    return {
+        name: (tuple(number for number, _ in points), tuple(time for _, time in points))
+        for name, points in found.items()
+    }
+
+
+@cache
+def _points_from(dialect: str) -> Select[Any]:
+    given, point = _given(dialect), tables.point.c
+    return (
+        select(point.channel_id, point.number, point.readable)
+        .join(given, point.channel_id == given.c.channel_id)
+        .where(point.number >= given.c.number, point.state == _FILLED, point.readable.is_not(None))
+        .order_by(point.channel_id, point.number)
+    )

@@ -237,7 +237,7 @@ class _Execution:
             return
         if state.continues:
             self._take_over(state)
-        choice = choose(state, self._channels, until)
+        choice = choose(state, self._channels, until, variant=self._run.plan.variants.get(name))
         if choice.method is RefreshMethod.MIGRATION:
             self._migrate(choice, why)
         else:

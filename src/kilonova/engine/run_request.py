@@ -91,12 +91,14 @@ class TaskPlan:
         channels: the states of their channels before the run.
         until: the points up to which channels are read; others are read to the newest readable point.
         followed: the channels that it writes whose changes are read.
+        variants: the variants by which tasks run; the others choose.
     """
 
     steps: tuple[tuple[TaskState, RunReason], ...]
     channels: Mapping[str, ChannelState]
     until: Mapping[str, int]
     followed: frozenset[str]
+    variants: Mapping[str, str] = field(default_factory=dict)
 
 
 def claimed_firings(claim: Claim, *, merged: bool) -> Participant:
@@ -158,6 +160,7 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
             channels=known.channels,
             until=until,
             followed=registry.followed_channels(tx, writes),
+            variants=request.claimed.variants if isinstance(request, RunFirings) else {},
         ),
         binding=binding,
         participants=participants,
@@ -182,8 +185,15 @@ def _requested(tx: Transaction, request: RunRequest) -> tuple[PlannerInput, dict
     known = load_planner_input(tx, names)
     if isinstance(request, RunFirings):
         known = known.without_schedules()
-    chosen = known.newest if asked else {state.task.name: state for state in due_tasks(known, request.until)}
-    return known, dict.fromkeys(chosen, RunReason.ASKED if asked else RunReason.NEW_INPUT), chosen
+    if asked:
+        return known, dict.fromkeys(known.newest, RunReason.ASKED), known.newest
+    chosen = {state.task.name: state for state in due_tasks(known, request.until)}
+    needs = dict.fromkeys(chosen, RunReason.NEW_INPUT)
+    for name in request.claimed.tasks if isinstance(request, RunFirings) else ():
+        if name in known.newest:
+            chosen.setdefault(name, known.newest[name])
+            needs[name] = RunReason.ASKED
+    return known, needs, chosen
 
 
 def _pins(

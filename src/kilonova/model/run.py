@@ -137,11 +137,12 @@ class InputSize:
 
 @dataclass(frozen=True, slots=True)
 class CostSample:
-    """Time that a task took in one run, with its refresh method and input size."""
+    """Time that a task took in one run, with its refresh method, its input size and the bytes that it wrote."""
 
     method: RefreshMethod
     input_size: InputSize
     seconds: float
+    written: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

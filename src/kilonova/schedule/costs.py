@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,14 @@ _STEPS = 15
 """Maximum number of Gauss-Newton steps; usually four or five suffice."""
 
 
+class LinearCost(NamedTuple):
+    """Cost of a refresh method: seconds that do not depend on the size, and per byte of the change and of the whole."""
+
+    fixed: float
+    change: float
+    whole: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CostModel:
     """Cost model of the refresh methods of a task.
@@ -93,6 +102,21 @@ class CostModel:
         logarithm, gradient = _estimate(_row(method, input_size, self.shape)[None, :], self.factors)
         variance = gradient[0] @ np.linalg.solve(self.information, gradient[0])
         return float(np.exp(logarithm[0] - _HOPE * np.sqrt(variance)))
+
+    def linear(self, method: RefreshMethod, moved: int) -> LinearCost:
+        """Return the most likely cost of a method, for any size of the input.
+
+        Args:
+            method: any method but `INITIAL`.
+            moved: the number of relations that have changed.
+
+        >>> cost, size = fit(()).linear(RefreshMethod.FULL, 1), InputSize(change=0, whole=10**9)
+        >>> cost.fixed + cost.whole * size.whole > fit(()).seconds(RefreshMethod.FULL, size)
+        True
+        """
+        row = _row(method, InputSize(change=1, whole=1, moved=moved), self.shape) * np.exp(self.factors[1:])
+        place = 3 * _WAYS.index(method)
+        return LinearCost(*(float(each) for each in np.exp(self.factors[0]) * row[place : place + 3]))
 
     def crossover(self, input_size: InputSize) -> float | None:
         """Return the share of new data from which recomputing a relation is estimated to be cheaper (Nova, Figure 5).
@@ -120,9 +144,7 @@ class CostModel:
         return high
 
 
-def fit(
-    taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0, machine: float = 0.0
-) -> CostModel:
+def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0, machine: float = 0.0) -> CostModel:
     """Fit a cost model to earlier runs.
 
     Args:

@@ -62,6 +62,7 @@ def choose(
     channels: Mapping[str, ChannelState],
     ends: Mapping[str, int] | None = None,
     expected: Mapping[str, int] | None = None,
+    variant: str | None = None,
 ) -> VariantChoice:
     """Choose the variant of a task's logic version to run, its refresh method, and how far it reads.
 
@@ -75,6 +76,7 @@ def choose(
         channels: the channels.
         ends: the points up to which to read channels; those not given are read to the newest readable point.
         expected: the sizes of changes that are not there yet, by channel.
+        variant: the name of the variant to choose, if it can process the new input.
 
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
@@ -85,14 +87,14 @@ def choose(
     ends = read_ends(state, channels, ends)
     channels = limit_channels(channels, ends, state.task.requires)
     whole = whole_variant(state.task)
-    variant, method, reason = _as_declared(whole, state, channels)
-    choice = VariantChoice(state=state, variant=variant, method=method, ends=ends, reason=reason)
+    chosen, method, reason = _as_planned(variant, whole, state, channels) or _as_declared(whole, state, channels)
+    choice = VariantChoice(state=state, variant=chosen, method=method, ends=ends, reason=reason)
     if method is RefreshMethod.INITIAL:
         return choice
     size = input_size(state, channels, expected=expected)
     estimates = _estimates(state, size, _methods(choice, whole, channels))
     choice = replace(choice, estimates=estimates)
-    compared = variant.logic.derived and variant is not state.task.variants[0]
+    compared = chosen.logic.derived and chosen is not state.task.variants[0]
     return _cheapest(choice, whole) if compared and whole is not None else choice
 
 
@@ -306,6 +308,20 @@ def _as_declared(
     else:
         reason = "first run" if state.logic == 0 else f"logic version {state.logic} is new"
     return (variants[0], RefreshMethod.INITIAL, reason) if whole is None else (whole, RefreshMethod.FULL, reason)
+
+
+def _as_planned(
+    name: str | None, whole: Variant | None, state: TaskState, channels: Mapping[str, ChannelState]
+) -> tuple[Variant, RefreshMethod, str] | None:
+    """Return the variant of a name, its refresh method and the reason; None if it cannot process the new input."""
+    variant = next((each for each in state.task.variants if each.name == name), None)
+    if variant is None or not state.started or state.detached:
+        return None
+    if variant is whole:
+        return whole, RefreshMethod.FULL, "planned to keep bounds"
+    if _obstacle(variant, state, channels) is not None:
+        return None
+    return variant, RefreshMethod.INCREMENTAL, "planned to keep bounds"
 
 
 _WORTH_TRYING = 1.5

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from kilonova.model.trigger import Trigger, TriggerState
+from kilonova.model.trigger import Occurrence, Trigger, TriggerState
+from kilonova.schedule.bound_planning.bound_run import BoundRun
 from kilonova.schedule.queueing import ObservedBinding, QueuedBinding, QueuedFiring, batch_bindings, select_bindings
 from kilonova.schedule.trigger_evaluation import TriggerInputs, evaluate
 
@@ -55,6 +56,7 @@ class Observation:
         bindings: the bindings of the triggers and of the queued firings, by name.
         queued: the queued firings of bindings that do not run, of each workflow at least those that can start now; none
             if the server has no free worker.
+        bound_runs: the runs that keep bounds, planned from the same state of the catalog.
         running: the bindings that run or are about to run, each with its workflow.
         free_workers: the number of batches that the server can start.
         workflow_limit: the maximum number of concurrent runs of a workflow; None for any number.
@@ -65,6 +67,7 @@ class Observation:
     inputs: TriggerInputs = field(default_factory=TriggerInputs)
     bindings: Mapping[str, ObservedBinding] = field(default_factory=dict)
     queued: tuple[QueuedFiring, ...] = ()
+    bound_runs: tuple[BoundRun, ...] = ()
     running: Mapping[str, str] = field(default_factory=dict)
     free_workers: int = 0
     workflow_limit: int | None = None
@@ -78,11 +81,15 @@ class ScheduledRun:
         binding: the binding.
         firings: its firings that the run completes.
         until: the points up to which it reads channels that it does not write; it reads the others to the newest point.
+        tasks: the tasks that run even if they are not due.
+        variants: the variants by which tasks run; the others choose.
     """
 
     binding: str
     firings: tuple[QueuedFiring, ...]
     until: Mapping[str, int] = field(default_factory=dict, hash=False)
+    tasks: tuple[str, ...] = ()
+    variants: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +119,20 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TriggerScheduler:
-    """Scheduler that starts bindings as their triggers fire, as many at once as possible, merging where wanted."""
+    """Scheduler that starts bindings as bounds require and as their triggers fire, as many at once as possible.
+
+    Runs that keep bounds come first. Runs that are started by triggers are merged where that is wanted.
+    """
 
     def decide(self, observation: Observation) -> Decision:
         """Evaluate the triggers, and start the most urgent of the queued bindings."""
+        bounded = _start_bounded(observation)
+        taken = {run.binding: observation.bindings[run.binding].workflow for (run,) in bounded}
+        observation = replace(
+            observation,
+            running={**observation.running, **taken},
+            free_workers=observation.free_workers - len(bounded),
+        )
         changed: list[ObservedTrigger] = []
         fired: list[QueuedFiring] = []
         for each in observation.triggers:
@@ -125,7 +142,35 @@ class TriggerScheduler:
             if found.occurrence is not None:
                 fired.append(QueuedFiring(binding=each.binding, trigger=each.number, occurrence=found.occurrence))
         batches, next_check = _start(observation, fired) if observation.free_workers > 0 else ((), None)
-        return Decision(triggers=tuple(changed), queued=tuple(fired), batches=batches, next_check=next_check)
+        return Decision(
+            triggers=tuple(changed),
+            queued=(*(firing for (run,) in bounded for firing in run.firings), *fired),
+            batches=(*bounded, *batches),
+            next_check=next_check,
+        )
+
+
+def _start_bounded(observation: Observation) -> tuple[tuple[ScheduledRun], ...]:
+    """Return the runs that keep bounds, as many as can start, each as a batch with a firing of its own."""
+    found: list[tuple[ScheduledRun]] = []
+    running = Counter(observation.running.values())
+    limit = observation.workflow_limit
+    for run in observation.bound_runs:
+        workflow = observation.bindings[run.binding].workflow
+        full = limit is not None and running[workflow] >= limit
+        if run.binding in observation.running or full or len(found) == observation.free_workers:
+            continue
+        running[workflow] += 1
+        occurrence = Occurrence(run.occurrence, observation.now)
+        firing = QueuedFiring(binding=run.binding, trigger=None, occurrence=occurrence, due_only=True)
+        found.append(
+            (
+                ScheduledRun(
+                    binding=run.binding, firings=(firing,), until=run.until, tasks=run.tasks, variants=run.variants
+                ),
+            )
+        )
+    return tuple(found)
 
 
 def _start(

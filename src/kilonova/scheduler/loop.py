@@ -38,6 +38,7 @@ from kilonova.model.run import RunFailure
 from kilonova.schedule.compaction import channels_to_merge, select_for_compaction
 from kilonova.schedule.scheduler import Scheduler, TriggerScheduler
 from kilonova.scheduler.bound_monitor import BoundMonitor
+from kilonova.scheduler.bound_planner import BoundPlanner
 from kilonova.scheduler.directory_watcher import DirectoryWatcher
 from kilonova.scheduler.messages import (
     BatchEnded,
@@ -122,6 +123,7 @@ class Server:
         self._first = _new_name()
         self._deliverer = Notifier(self._project, self._lease, self._first)
         self._bounds = BoundMonitor(self._catalog)
+        self._bound_planner = BoundPlanner(self._catalog)
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
         self._operations: deque[_Queued] = deque()
@@ -253,20 +255,30 @@ class Server:
             wake = None if applying else pending.next_apply
             self._wakes = pending.next_check, scan, wake
         self._bounds.check()
+        self._bound_planner.check()
         self._lookout.look(directories)
-        if self._look_at or (room and unended):
+        if self._look_at or (room and (unended or self._bound_planner.waiting)):
             with self._catalog.writing() as tx:
-                limit = self._settings.per_workflow
-                observation = scheduling.observe(tx, self._look_at, free_workers=room, workflow_limit=limit)
+                observation = scheduling.observe(
+                    tx,
+                    self._look_at,
+                    free_workers=room,
+                    workflow_limit=self._settings.per_workflow,
+                    bound_runs=self._bound_planner.runs(tx) if room else (),
+                    bounded=self._bound_planner.bounded,
+                )
                 decision = self._scheduler.decide(observation)
                 batches = scheduling.store(tx, decision, self._name)
                 self._wakes = scheduling.next_check(tx), scan, wake, decision.next_check
             self._look_at.clear()  # not before all of it is recorded
+            self._bound_planner.begun(frozenset(each.binding for batch in batches for each in batch.claims))
             for batch in batches:
                 free.pop().give(batch)
             room -= len(batches)
         else:
-            awaited = unended or directories or settling or applying or self._lookout.busy
+            awaited = (
+                unended or self._bound_planner.waiting or directories or settling or applying or self._lookout.busy
+            )
             if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
         self._show(free)
@@ -327,7 +339,7 @@ class Server:
         for event in happened:
             self._tell(event)
             self._look_at |= self._watched.concerned(event)
-            self._all = self._all or event.kind is EventKind.APPLIED
+            self._all = self._all or event.kind in (EventKind.APPLIED, EventKind.BOUND_CHANGED)
         if self._all:
             self._watched = scheduling.trigger_interests(tx)
             self._look_at |= self._watched.every
@@ -336,6 +348,7 @@ class Server:
     def _tell(self, event: Event) -> None:
         self._log(describe_event(event), event)
         self._bounds.note(event)
+        self._bound_planner.note(event)
         self._event = event.number
         if event.kind is EventKind.CANCELLED and event.run is not None:
             self._cancelled[event.run] = time.monotonic()
@@ -485,7 +498,8 @@ class Server:
         """Return the seconds for which there is nothing to do without new events."""
         waiting = self._operations or self._pages  # for which an extra worker may be started
         longest = min(self._settings.lease / 3, _STALL) if waiting else self._settings.lease / 3
-        wakes = [wake for wake in (*self._wakes, self._bounds.next_check) if wake is not None]
+        checks = (*self._wakes, self._bounds.next_check, self._bound_planner.next_check)
+        wakes = [wake for wake in checks if wake is not None]
         return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
 
     def _leave(self) -> None:

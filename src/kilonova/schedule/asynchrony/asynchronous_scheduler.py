@@ -26,6 +26,7 @@ from kilonova.schedule.asynchrony.delta_chains import with_compulsory_chains
 from kilonova.schedule.asynchrony.execution_plan import Alternative, ExecutionPlan, Invocation, UnmetOutput
 from kilonova.schedule.asynchrony.frontiers import Frontiers, frontiers_of
 from kilonova.schedule.asynchrony.old_blocks import without_old_blocks
+from kilonova.schedule.asynchrony.optimized_blocks import OptimizedBlocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
@@ -174,7 +175,8 @@ class AsynchronousScheduler:
         blocks = self._candidates(state, channels, frontiers, passes)
         heads = {output.channel: output.head for output in state.outputs}
         rules = self._rules(state, channels, blocks, frontiers, passes)
-        search = BlockSearch(self.workflow, self.index, state.times, rules, heads)
+        optimized = OptimizedBlocks(state.cursors)
+        search = BlockSearch(self.workflow, self.index, state.times, rules, heads, optimized=optimized)
         search.run(blocks)
         return search
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -19,8 +20,13 @@ Filling = tuple[Provenance, Provenance, tuple[Entry, ...]]
 
 @dataclass(slots=True)
 class OptimizedBlocks:
-    """Blocks whose cheapest plan is known, by channel and type."""
+    """Blocks whose cheapest plan is known, by channel and type.
 
+    Attributes:
+        cursors: what tasks have read by their ports; see `SchedulingState`.
+    """
+
+    cursors: Mapping[tuple[str, int], Provenance] = field(default_factory=dict)
     _entries: dict[tuple[str, BlockType], list[Entry]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, entry: Entry) -> None:
@@ -33,6 +39,8 @@ class OptimizedBlocks:
 
     def fillings_with(self, port: BoundPort, entry: Entry) -> list[Filling]:
         """Return what a port can read that contains a block."""
+        if entry.kind != BASE and not self._starts_at_cursor(port, entry):
+            return []
         if port.form is PortForm.BASE_AND_DELTA:
             if entry.kind == BASE:
                 return [
@@ -54,6 +62,9 @@ class OptimizedBlocks:
             case PortForm.NOTHING:
                 nothing = (EMPTY,) * port.paths
                 return [(nothing, nothing, ())]
+            case PortForm.HELD:
+                read = self.cursors.get(port.cursor)
+                return [] if read is None else [(read, read, ())]
             case PortForm.BASE:
                 bases = self.of(port.channel, BASE)
                 return [(base.target, base.target, (base,)) for base in bases if base.usable]
@@ -69,7 +80,17 @@ class OptimizedBlocks:
 
     def _deltas(self, port: BoundPort) -> list[Entry]:
         """Return the optimized deltas that a port may read."""
-        return [delta for kind in port.deltas for delta in self.of(port.channel, kind) if delta.usable]
+        return [
+            delta
+            for kind in port.deltas
+            for delta in self.of(port.channel, kind)
+            if delta.usable and self._starts_at_cursor(port, delta)
+        ]
+
+    def _starts_at_cursor(self, port: BoundPort, delta: Entry) -> bool:
+        """Return whether a delta starts with what a task has read by a port."""
+        read = self.cursors.get(port.cursor)
+        return read is None or read == delta.start
 
 
 def start_of(delta: Entry) -> Provenance:

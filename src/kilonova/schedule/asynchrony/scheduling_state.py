@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kilonova.schedule.asynchrony.data_block import BlockType, DataBlock
@@ -34,9 +34,12 @@ class SchedulingState:
         times: the points of each source channel, with their arrivals.
         blocks: the blocks of each channel, the empty base at point 0 among them, unless it is no longer of use.
         outputs: the output channels. Their bounds start runs; those of other channels restrict what may be read.
+        cursors: what a task has read so far, by task and the place of the port: its deltas start there. Without it, a
+            delta may start anywhere.
     """
 
     now: datetime
     times: Mapping[str, ArrivalTimes]
     blocks: Mapping[str, tuple[DataBlock, ...]]
     outputs: tuple[OutputState, ...]
+    cursors: Mapping[tuple[str, int], Provenance] = field(default_factory=dict)

@@ -26,12 +26,14 @@ class BoundPort:
         form: the blocks that it reads together.
         deltas: the types of deltas that it reads.
         paths: number of paths of the channel.
+        cursor: the task and the place of the port.
     """
 
     channel: str
     form: PortForm
     deltas: tuple[BlockType, ...]
     paths: int
+    cursor: tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +88,9 @@ def index_of(workflow: WorkflowModel) -> SearchIndex:
                     port.form,
                     () if port.delta == BASE else accepted_types(port.delta),
                     len(workflow.paths[channel]),
+                    (task.name, place),
                 )
-                for channel, port in zip(task.reads, variant.ports, strict=True)
+                for place, (channel, port) in enumerate(zip(task.reads, variant.ports, strict=True))
             )
             step = TaskStep(task.name, variant.name)
             for place, port in enumerate(ports):

@@ -7,7 +7,10 @@ A variant's *signature* says of each port which types of blocks it reads, and in
     BASE               B(T)                 T        T
     DELTA              Δ(T₁ ▷ T₂)           T₁       T₂
     BASE_AND_DELTA     B(T₁), Δ(T₁ ▷ T₂)    T₁       T₂
+    HELD               B(T₁)                T₁       T₁
     NOTHING                                 ∅        ∅
+
+where T₁ of HELD is what the task has read by the port so far: the channel is read as it was then.
 
 With ⊕ over its ports, a variant writes B(⊕ after) or Δ(⊕ before ▷ ⊕ after). A *synchronous* variant requires both to
 be consistent; an asynchronous one does not. So the join of Δ(T₁ ▷ T₂) with B(T₃) writes Δ(T₁ ⊕ T₃ ▷ T₂ ⊕ T₃), and a
@@ -36,6 +39,7 @@ class PortForm(enum.Enum):
     BASE = "base"
     DELTA = "delta"
     BASE_AND_DELTA = "base and delta"
+    HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class PortSignature:
     @property
     def block_count(self) -> int:
         """The number of blocks, counting a chain of deltas as one."""
-        return {PortForm.NOTHING: 0, PortForm.BASE: 1, PortForm.DELTA: 1, PortForm.BASE_AND_DELTA: 2}[self.form]
+        return {PortForm.BASE: 1, PortForm.DELTA: 1, PortForm.BASE_AND_DELTA: 2}.get(self.form, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +92,9 @@ class VariantModel:
                 f"variant {self.name} reads {count} blocks, and its cost or size model has another number of inputs",
                 hint="Give one coefficient per block, a base before its delta",
             )
-        if all(port.form is PortForm.NOTHING for port in self.ports):
+        if not count:
             raise DeclarationError(f"variant {self.name} reads nothing", hint="Let one of its ports read blocks")
-        if self.produces != BASE and all(port.form in (PortForm.NOTHING, PortForm.BASE) for port in self.ports):
+        if self.produces != BASE and all(port.delta == BASE for port in self.ports):
             raise DeclarationError(
                 f"variant {self.name} writes a delta, and reads none", hint="Let it write a base, or read a delta"
             )

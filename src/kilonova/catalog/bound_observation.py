@@ -1,0 +1,109 @@
+"""Observation from which runs are planned that keep bounds: see `kilonova.schedule.bound_planning`.
+
+It is loaded and planned from without the writers' lock. What is planned is stored if no event has been recorded
+meanwhile: each commit, and whatever else may change a plan, records one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Select, select
+
+from kilonova.catalog import bindings, registry, tables
+from kilonova.catalog.bounds import bounds
+from kilonova.catalog.database import Transaction, is_among
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.scheduling import running_bindings
+from kilonova.catalog.validity import arrivals, present
+from kilonova.model.bound import StalenessBound
+from kilonova.schedule.asynchrony.provenance import ArrivalTimes
+from kilonova.schedule.bound_planning.bound_observation import BoundObservation
+from kilonova.schedule.bound_planning.bound_run import BoundRun
+from kilonova.schedule.due import PlannerInput
+from kilonova.schedule.reflected_versions import reflected_version
+
+
+def observe_bounds(tx: Transaction) -> BoundObservation | None:
+    """Return the observation from which runs are planned that keep bounds; None if none bounds staleness.
+
+    Args:
+        tx: an open transaction.
+    """
+    applying = tuple(bound for each in bounds(tx) if (bound := each.bound) is not None)
+    stale = {bound.channel for bound in applying if isinstance(bound, StalenessBound)}
+    if not stale:
+        return None
+    names = upstream_tasks(tx, stale)
+    known = load_planner_input(tx, names)
+    owner, table = bindings.by_task(tx), tables.binding.c
+    stopped = tx.connection.execute(select(table.name).where(table.paused | ~table.active)).scalars()
+    return BoundObservation(
+        now=present(tx) + timedelta.resolution,
+        known=known,
+        bounds=tuple(bound for bound in applying if bound.channel in known.channels),
+        arrivals=_arrivals(tx, known),
+        bindings={name: owner[name] for name in names},
+        running=frozenset((*running_bindings(tx), *stopped)),
+    )
+
+
+def upstream_tasks(tx: Transaction, channels: Collection[str]) -> tuple[str, ...]:
+    """Return the tasks that write some channels, and those that these channels are computed from."""
+    known, key = tx.definitions("upstream_tasks"), frozenset(channels)
+    if key not in known:
+        found: dict[str, None] = {}
+        seen, waiting = set[str](), set(channels)
+        while waiting:
+            seen |= waiting
+            writers = [name for names in registry.writers(tx, waiting).values() for name in names if name not in found]
+            found |= dict.fromkeys(writers)
+            tasks = [versions[0].task for versions in registry.live_versions(tx, writers).values()] if writers else []
+            waiting = {name for task in tasks for name in (*task.reads, *task.sources)} - seen
+        known[key] = tuple(found)
+    names: tuple[str, ...] = known[key]
+    return names
+
+
+def implicit_bindings(tx: Transaction, tasks: Collection[str]) -> frozenset[str]:
+    """Return the bindings of tasks that no workflowette has: new input starts them, unless bounds do."""
+    task, binding = tables.task.c, tables.binding.c
+    query = (
+        select(binding.name)
+        .join(tables.task, task.binding == binding.name)
+        .where(is_among(tx, task.name, tasks), binding.implicit)
+    )
+    return frozenset(tx.connection.execute(query).scalars())
+
+
+def without_repeated(tx: Transaction, runs: Iterable[BoundRun]) -> tuple[BoundRun, ...]:
+    """Return those runs that have not been started yet: what failed or changed nothing is not repeated."""
+    wanted = {run.occurrence: run for run in runs}
+    begun = set(tx.connection.execute(_begun(tx, wanted)).scalars()) if wanted else set()
+    return tuple(run for name, run in wanted.items() if name not in begun)
+
+
+def _begun(tx: Transaction, occurrences: Iterable[str]) -> Select[Any]:
+    firing = tables.firing.c
+    return select(firing.occurrence).where(firing.trigger_id.is_(None), is_among(tx, firing.occurrence, occurrences))
+
+
+def _arrivals(tx: Transaction, known: PlannerInput) -> dict[str, ArrivalTimes]:
+    """Return the points of each source from the oldest that some channel reflects on."""
+    oldest: dict[str, int] = {}
+    for name, channel in known.channels.items():
+        version = reflected_version(known, name, channel.latest_kept)
+        for path, entry in version.entries:
+            first = entry[0].first if entry else 0
+            oldest[path[0]] = min(first, oldest.get(path[0], first))
+    sources = [name for name in known.channels if not known.workflow.writers(name)]
+    unread = {name for task in known.workflow.tasks for name in task.reads if _unread(known, task.name, name)}
+    found = arrivals(tx, {name: 0 if name in unread else oldest.get(name, 0) for name in sources})
+    return {name: ArrivalTimes(*found.get(name, ((), ()))) for name in sources}
+
+
+def _unread(known: PlannerInput, task: str, channel: str) -> bool:
+    """Return whether a task has read nothing of a channel yet."""
+    return all(state.cursor(channel) == 0 for state in known.versions[task])
