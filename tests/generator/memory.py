@@ -58,6 +58,7 @@ class Memory:
 
     Attributes:
         pause: called before a block is written.
+        row_size: the size that each row is said to have, in bytes.
     """
 
     def __init__(self, functions: Callable[[str], Any]) -> None:
@@ -65,6 +66,7 @@ class Memory:
         self.functions = functions
         self.stored: dict[BlockName, list[Record]] = {}
         self.pause: Callable[[], None] = lambda: None
+        self.row_size = 16
 
     # Files
 
@@ -427,7 +429,7 @@ class Memory:
             columns=columns,
             buckets=0,
             statistics=Statistics(
-                rows=len(records), bytes=16 * len(records), files=1, removals=removals, net_rows=net_rows
+                rows=len(records), bytes=self.row_size * len(records), files=1, removals=removals, net_rows=net_rows
             ),
         )
 

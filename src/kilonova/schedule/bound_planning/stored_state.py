@@ -5,6 +5,8 @@ are those that a task may read next: the relation at the newest point and as the
 from there to the newest point. A source is listed, too, at the points that other channels reflect, so that inputs that
 came by different ways can be read as of the same time.
 
+A channel whose task has not run yet has no blocks, so that what reads it runs after that.
+
 The provenance of a port's cursor is the part of the output's provenance that came through the port. So a change starts
 where the output stands, also if runs in between have found nothing to change.
 """
@@ -59,7 +61,8 @@ class _Stored:
         cursors: dict[tuple[str, int], Provenance] = {}
         reflected = self._reflected()
         for name in self.workflow.channel:
-            blocks[name] += self._bases(name, reflected.get(name, ()))
+            if name not in self.planned or self.planned[name].state.started:
+                blocks[name] += self._bases(name, reflected.get(name, ()))
         for task in self.planned.values():
             for place, name in enumerate(task.reads):
                 if not task.incremental:

@@ -1,0 +1,56 @@
+"""Runs that keep bounds, on a real catalog: what starts when, by which variant, and how far it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kilonova.schedule import costs
+from kilonova.schedule.bound_planning import task_models
+from tests.service.bounded_search import CLICKS, PAGES, World, workflow
+
+HOUR, DAY = 3600, 86_400
+
+
+@pytest.fixture(autouse=True)
+def usual_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates as before the first run: in memory all runs take as long."""
+    monkeypatch.setattr(task_models, "fit", lambda _taken, shape, idle: costs.fit((), shape, idle))
+
+
+def test_new_pages_are_joined_with_scores_as_they_are(tmp_path: Path) -> None:
+    world = World(tmp_path, workflow())
+    world.arrive("clicks", CLICKS, [(1, 1), (1, 2)])
+    world.arrive("pages", PAGES, [(10, 1)])
+    world.serve()
+    assert world.rows("scored_pages") == {(10, 1, 2): 1}
+    world.clock.forward(HOUR)
+    world.arrive("clicks", CLICKS, [(1, 3)])
+    world.arrive("pages", PAGES, [(11, 1)])
+    world.started.clear()
+    world.serve()
+    assert [run.binding for run in world.started] == ["join_new"], "the scores may be a day old"
+    assert world.last("join_new").variants == {"join_new": "join_new"}
+    assert world.rows("scored_pages") == {(10, 1, 2): 1, (11, 1, 2): 1}
+
+
+def test_three_weeks_keep_all_bounds_with_few_runs(tmp_path: Path) -> None:
+    world = World(tmp_path, workflow())
+    world.arrive("clicks", CLICKS, [(1, 0)])
+    world.arrive("pages", PAGES, [(0, 1)])
+    world.serve()
+    world.started.clear()
+    for step in range(1, 85):
+        world.advance(DAY / 4)
+        world.arrive("clicks", CLICKS, [(1, step)])
+        world.arrive("pages", PAGES, [(step, 1)])
+        world.serve()
+        assert world.violated() == [], "with a page that has just arrived it is at once as fresh as its bound says"
+        scores = [score for (_, _, score) in world.rows("scored_pages")]
+        assert len(scores) == step + 1, "every page is there"
+        assert max(scores) - min(scores) <= 4 * 8, "no score is more than a week and a day behind another"
+    assert len(set(scores)) > 1, "pages are not joined again each time"
+    joined = [run.variants["join_new"] for run in world.started if run.binding == "join_new"]
+    assert 1 <= joined.count("join_all") <= 5, "once a week"
+    assert 18 <= sum(run.binding == "count_people" for run in world.started) <= 30, "once a day"
