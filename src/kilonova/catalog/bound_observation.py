@@ -36,7 +36,7 @@ def observe_bounds(tx: Transaction) -> BoundObservation | None:
     stale = {bound.channel for bound in applying if isinstance(bound, StalenessBound)}
     if not stale:
         return None
-    names = upstream_tasks(tx, stale)
+    names = registry.upstream_tasks(tx, stale)
     known = load_planner_input(tx, names)
     owner, table = bindings.by_task(tx), tables.binding.c
     stopped = tx.connection.execute(select(table.name).where(table.paused | ~table.active)).scalars()
@@ -48,23 +48,6 @@ def observe_bounds(tx: Transaction) -> BoundObservation | None:
         bindings={name: owner[name] for name in names},
         running=frozenset((*running_bindings(tx), *stopped)),
     )
-
-
-def upstream_tasks(tx: Transaction, channels: Collection[str]) -> tuple[str, ...]:
-    """Return the tasks that write some channels, and those that these channels are computed from."""
-    known, key = tx.definitions("upstream_tasks"), frozenset(channels)
-    if key not in known:
-        found: dict[str, None] = {}
-        seen, waiting = set[str](), set(channels)
-        while waiting:
-            seen |= waiting
-            writers = [name for names in registry.writers(tx, waiting).values() for name in names if name not in found]
-            found |= dict.fromkeys(writers)
-            tasks = [versions[0].task for versions in registry.live_versions(tx, writers).values()] if writers else []
-            waiting = {name for task in tasks for name in (*task.reads, *task.sources)} - seen
-        known[key] = tuple(found)
-    names: tuple[str, ...] = known[key]
-    return names
 
 
 def implicit_bindings(tx: Transaction, tasks: Collection[str]) -> frozenset[str]:

@@ -845,6 +845,23 @@ _FEW = 10
 """Number of channels above which reading the outputs of all tasks is faster than searching for each channel."""
 
 
+def upstream_tasks(tx: Transaction, channels: Collection[str]) -> tuple[str, ...]:
+    """Return the tasks that write some channels, and those that these channels are computed from."""
+    known, key = tx.definitions("upstream_tasks"), frozenset(channels)
+    if key not in known:
+        found: dict[str, None] = {}
+        seen, waiting = set[str](), set(channels)
+        while waiting:
+            seen |= waiting
+            names = [name for each in writers(tx, waiting).values() for name in each if name not in found]
+            found |= dict.fromkeys(names)
+            tasks = [versions[0].task for versions in live_versions(tx, names).values()] if names else []
+            waiting = {name for task in tasks for name in (*task.reads, *task.sources)} - seen
+        known[key] = tuple(found)
+    upstream: tuple[str, ...] = known[key]
+    return upstream
+
+
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:
     """Replace the cursors of a logic version of a task; at its first run, the superseded version ends.
 

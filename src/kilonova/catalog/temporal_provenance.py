@@ -14,7 +14,7 @@ from datetime import datetime
 
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.catalog.registry import active_tasks, writers
+from kilonova.catalog.registry import upstream_tasks
 from kilonova.catalog.validity import validities
 from kilonova.model.channel import ChannelState
 from kilonova.model.version import START, Path, Reflection, Validity, Version
@@ -80,10 +80,7 @@ def temporal_provenances(
     """
     wanted = list(dict.fromkeys(points))
     versions = {(name, point): states[name].version(point) for name, point in wanted}
-    last = [states[name].reflected(point) for name, point in wanted]
-    named = {task for version in (*versions.values(), *last) for path, _ in version.entries for task in path[1:]}
-    written = {task for tasks in writers(tx, {name for name, _ in wanted}).values() for task in tasks}
-    known = load_planner_input(tx, active_tasks(tx, named | written))
+    known = load_planner_input(tx, upstream_tasks(tx, {name for name, _ in wanted}))
     reflected = {(name, point): reflected_version(known, name, point) for name, point in wanted}
     ends = {pair for version in (*versions.values(), *reflected.values()) for pair in version.extremes}
     of = validities(tx, ends | {(source, 0) for source in sources})

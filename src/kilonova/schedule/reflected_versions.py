@@ -13,6 +13,8 @@ therefore valid from the beginning of those in `version` until the end of those 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kilonova.model.channel import ChannelState
 from kilonova.model.version import Version
 from kilonova.schedule.due import PlannerInput, TaskState
@@ -33,10 +35,17 @@ def reflected_version(known: PlannerInput, channel: str, point: int) -> Version:
     if not state.is_equivalent(point, state.latest_readable):
         return version
     for writer in known.workflow.writers(channel):
-        started = [each for each in known.versions.get(writer.name, ()) if each.started]
-        if started:
-            version = _with_inputs(known, started[0], state, version)
+        versions = known.versions.get(writer.name, ())
+        ran = next((each for each in versions if each.started or _has_no_input(each, known.channels)), None)
+        if ran is not None:
+            version = _with_inputs(known, ran, state, version)
     return version
+
+
+def _has_no_input(writer: TaskState, channels: Mapping[str, ChannelState]) -> bool:
+    """Return whether all inputs of a task are empty, so that its empty output is as new as they are."""
+    inputs = [name for name in writer.task.reads if name not in writer.task.writes]
+    return all(name in channels and channels[name].latest_distinct == 0 for name in inputs)
 
 
 def _with_inputs(known: PlannerInput, writer: TaskState, output: ChannelState, version: Version) -> Version:

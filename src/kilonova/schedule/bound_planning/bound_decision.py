@@ -61,7 +61,7 @@ class BoundDecision:
         plan: the plan that they are part of; None if nothing is to run.
         states: the states of the planned bounds.
         next_bound: the bound that starts the next run if no data arrive; None if time alone starts none.
-        next_check: when that is.
+        next_check: when that is; when it is violated, if that run starts now.
         next_plan: the plan of that run, as expected now.
         unplanned: the bounds for which no plan can be made.
         managed: the tasks that run because of bounds.
@@ -126,22 +126,24 @@ class _Decision:
             managed=frozenset(each.task.name for task in self.planned.values() for each in task.states),
         )
         plan = self.scheduler.plan(state)
-        done = self._with_next(done, state, states)
+        done, soon = self._with_next(done, state, states)
         if plan.violated:
             return self._with_runs(done, plan, state)
-        if done.next_check is not None and done.next_plan is not None and done.next_check <= state.now:
-            later = min(each.due for each in states if each.due is not None and not each.violated)
-            return self._with_runs(replace(done, next_check=later, next_plan=None), done.next_plan, state)
-        return done
+        return done if soon is None else self._with_runs(done, soon, state)
 
-    def _with_next(self, done: BoundDecision, state: SchedulingState, states: Iterable[BoundState]) -> BoundDecision:
-        """Return the decision with the bound that is violated next, and the plan that keeps it."""
+    def _with_next(
+        self, done: BoundDecision, state: SchedulingState, states: Iterable[BoundState]
+    ) -> tuple[BoundDecision, ExecutionPlan | None]:
+        """Return the decision with the bound that is violated next, and its plan if that has to start now."""
         due = next_due(each for each in states if not each.violated)
         if due is None or due.due is None:
-            return done
-        plan = self.scheduler.plan(replace(state, now=max(due.due, state.now)))
-        lead = _SPARE + timedelta(seconds=_MARGIN * plan.cost)
-        return replace(done, next_bound=self.declared[due.bound], next_check=due.due - lead, next_plan=plan)
+            return done, None
+        plan = self.scheduler.plan(replace(state, now=due.due))
+        start = due.due - _SPARE - timedelta(seconds=_MARGIN * plan.cost)
+        done = replace(done, next_bound=self.declared[due.bound], next_plan=plan)
+        if start > state.now:
+            return replace(done, next_check=start), None
+        return replace(done, next_check=due.due), plan
 
     def _with_runs(self, done: BoundDecision, plan: ExecutionPlan, state: SchedulingState) -> BoundDecision:
         """Return the decision with the runs of a plan whose input is stored, and whose bindings do not run."""
