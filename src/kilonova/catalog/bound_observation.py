@@ -19,6 +19,7 @@ from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.scheduling import running_bindings
 from kilonova.catalog.validity import arrivals, present
 from kilonova.model.bound import StalenessBound
+from kilonova.model.workflow_path import declared_form, paths_to
 from kilonova.schedule.asynchrony.provenance import ArrivalTimes
 from kilonova.schedule.bound_planning.bound_observation import BoundObservation
 from kilonova.schedule.bound_planning.bound_run import BoundRun
@@ -76,17 +77,15 @@ def _begun(tx: Transaction, occurrences: Iterable[str]) -> Select[Any]:
 def _arrivals(tx: Transaction, known: PlannerInput) -> dict[str, ArrivalTimes]:
     """Return the points of each source from the oldest that some channel reflects on."""
     oldest: dict[str, int] = {}
+    views = {task.name: task.view for task in known.workflow.tasks}
     for name, channel in known.channels.items():
+        if not known.workflow.writers(name):
+            continue
         version = reflected_version(known, name, channel.latest_kept)
-        for path, entry in version.entries:
-            first = entry[0].first if entry else 0
+        seen = {declared_form(path, views): entry for path, entry in version.entries if entry}
+        for path in paths_to(name, known.workflow):
+            first = seen[path][0].first if path in seen else 0
             oldest[path[0]] = min(first, oldest.get(path[0], first))
-    sources = [name for name in known.channels if not known.workflow.writers(name)]
-    unread = {name for task in known.workflow.tasks for name in task.reads if _unread(known, task.name, name)}
-    found = arrivals(tx, {name: 0 if name in unread else oldest.get(name, 0) for name in sources})
-    return {name: ArrivalTimes(*found.get(name, ((), ()))) for name in sources}
-
-
-def _unread(known: PlannerInput, task: str, channel: str) -> bool:
-    """Return whether a task has read nothing of a channel yet."""
-    return all(state.cursor(channel) == 0 for state in known.versions[task])
+    sources = {name: oldest.get(name, 0) for name in known.channels if not known.workflow.writers(name)}
+    found = arrivals(tx, sources)
+    return {name: ArrivalTimes(*found[name]) for name in sources}

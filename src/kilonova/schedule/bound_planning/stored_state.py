@@ -21,7 +21,7 @@ from kilonova.model.version import Path, Version
 from kilonova.model.workflow_path import declared_form
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, DataBlock
 from kilonova.schedule.asynchrony.provenance import ORIGIN, PointSet, Provenance, newest, precedes, union
-from kilonova.schedule.asynchrony.scheduling_state import Output, SchedulingState
+from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
 from kilonova.schedule.bound_planning.bound_observation import BoundObservation
 from kilonova.schedule.bound_planning.planned_task import PlannedTask, declared_path
@@ -76,7 +76,7 @@ class _Stored:
             now=self.observed.now,
             times=self.observed.arrivals,
             blocks={name: _distinct(each) for name, each in blocks.items()},
-            outputs=tuple(Output(name, ACCEPTED, self._head(name)) for name in outputs),
+            outputs=tuple(OutputState(name, ACCEPTED, self._head(name)) for name in outputs),
             cursors=cursors,
         )
 

@@ -16,7 +16,7 @@ from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Production, Variant
 from kilonova.schedule.asynchrony.conversions import built_in_conversions
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
-from kilonova.schedule.asynchrony.linear_model import LinearModel, Sample, fit_linear
+from kilonova.schedule.asynchrony.linear_model import LinearModel, Measurement, fit_linear
 from kilonova.schedule.asynchrony.workflow_model import (
     ChannelModel,
     PortForm,
@@ -151,7 +151,7 @@ def _cost(task: PlannedTask, method: RefreshMethod, moved: int) -> LinearCost:
 def _delta_share(task: PlannedTask, channels: Mapping[str, ChannelState]) -> float:
     """Return the bytes of a change that are written per byte of a change that is read."""
     samples = [
-        Sample((float(each.input_size.change),), 0.0, float(each.written))
+        Measurement((float(each.input_size.change),), 0.0, float(each.written))
         for each in task.state.samples
         if not each.method.renews and each.written is not None and each.input_size.change
     ]
