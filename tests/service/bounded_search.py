@@ -12,11 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from kilonova.catalog.bound_status import bound_statuses
-
 import kilonova as kn
 from kilonova.catalog import channel_store, scheduling, servers
 from kilonova.catalog.bound_observation import implicit_bindings, observe_bounds, without_repeated
+from kilonova.catalog.bound_status import bound_statuses
 from kilonova.errors import BoundViolated, KilonovaError
 from kilonova.model.bound_phase import BoundPhase
 from kilonova.model.schema import Schema

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kilonova.catalog.bound_status import bound_statuses
 
 import kilonova as kn
 from kilonova.catalog import channel_store
+from kilonova.catalog.bound_status import bound_statuses
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.errors import KilonovaError, StorageFailed
 from kilonova.model.bound_phase import BoundPhase
