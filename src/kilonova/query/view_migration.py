@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import DELETED, SET, WEIGHT, Columns
+from kilonova.model.encoding import DELETED, SET, WEIGHT, Changes, Columns
 from kilonova.model.logic import Compilation, Compiled, InputRead, Sql
 from kilonova.model.run import RefreshMethod
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode, Port, Production, Variant
 from kilonova.query.expression import Op, compose
 from kilonova.query.maintenance_context import MaintenanceContext
@@ -37,8 +37,8 @@ class ViewMigration:
 
     Attributes:
         text: what it does, for display.
-        stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, and
-            the query of the relation after it, as JSON.
+        stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, the
+            columns after it if all of them are stored, and the query of the relation after it, as JSON.
     """
 
     text: str
@@ -78,9 +78,11 @@ class ViewMigration:
         return Compiled(Sql(text=sql), reads, Columns(tuple(content["key"])) if content["key"] else None, after)
 
     def columns_after(self, run: Compilation) -> Schema:
-        """Return the columns of the relation after it, as Spark finds them for its query."""
+        """Return the columns of the relation after it: stored ones, or those that Spark finds for its query."""
+        content, stored = json.loads(self.stored), run.states[run.writes[0]].stored_schema
+        if content.get("stored") is not None and stored is not None:
+            return Schema(tuple(Column(name, stored.type_of(name)) for name in content["stored"]))
         assert run.analyse is not None
-        content = json.loads(self.stored)
         return run.analyse(content["relation"], content["channels"])
 
     @property
@@ -129,6 +131,7 @@ def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Var
         "tree": None if step.delta is None else json.loads(tree_to_json(step.delta)),
         "key": list(step.encoding.key) if isinstance(step.encoding, Columns) else None,
         "separate": step.separate,
+        "stored": list(names(step.tree)) if isinstance(step.encoding, Changes) else None,
         "relation": with_ports(step.tree, lambda scan: scan.channel),
         "channels": channels_of(step.tree),
     }
