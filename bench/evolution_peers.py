@@ -116,7 +116,7 @@ def measure(scale: Scale) -> Iterator[Report]:
     every = changes(rows * (CHANGE - 1) // sites)
     with sandbox(_workflow(every, 1)) as (project, directory):
         _arrivals(project, directory, rows, sites)
-        found |= {(change.name, "kilonova"): each for change, each in _kilonova(project, directory, every).items()}
+        found |= {(name, "kilonova"): each for name, each in _kilonova(project, directory, every).items()}
         python = _environment()
         for change in every:
             for tool, mode in (
@@ -172,7 +172,7 @@ def _arrivals(project: Project, directory: Path, rows: int, sites: int) -> None:
         write(pages.coalesce(2), directory / "arrivals" / f"{epoch}")
 
 
-def _kilonova(project: Project, directory: Path, every: Sequence[Change]) -> dict[Change, Found]:
+def _kilonova(project: Project, directory: Path, every: Sequence[Change]) -> dict[str, Found]:
     taken: dict[str, list[float]] = {_view(change): [] for change in every}
     project.ingest("sites", str(directory / "sites"))
     for epoch in range(1, EPOCHS + 1):
@@ -186,7 +186,7 @@ def _kilonova(project: Project, directory: Path, every: Sequence[Change]) -> dic
         project.read(name).createOrReplaceTempView(name)
     sql = project.warehouse.spark.sql
     return {
-        change: Found(
+        change.name: Found(
             seconds=taken[_view(change)],
             read=f"new pages, {read[_view(change)]}",
             wrong=count_differences(project.read(_view(change)), sql(change.at(EPOCHS, "pages", "sites"))),
