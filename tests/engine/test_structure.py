@@ -27,6 +27,7 @@ def counting(condition: str | None = None) -> kn.Workflow:
     query = f"SELECT site, count(*) AS n FROM {'good' if condition else 'pages'} GROUP BY site"
     wf.view("sites", query, refresh="incremental")
     wf.view("large", "SELECT site FROM sites WHERE n > 1")
+    wf.view("urls", f"SELECT url FROM {'good' if condition else 'pages'} WHERE site <> 'y'", refresh="incremental")
     return wf
 
 
@@ -55,7 +56,7 @@ def test_an_inserted_view_begins_with_the_blocks_of_its_input(project: Project) 
     before = blocks(project, "pages")
     plan = details(project.plan(counting("q > 0.4")))
     assert plan["good"].startswith("new; ")
-    assert "inserted between pages and sites: the rows that pages has are there by reference" in plan["good"]
+    assert "inserted between pages and sites, urls: the rows that pages has are there by reference" in plan["good"]
     assert "migrated at the next run: removes the rows" in plan["good"]
     assert plan["sites"] == "reads good instead of pages, from its cursor on"
     there = files(project)
@@ -91,6 +92,8 @@ def test_a_removed_view_is_not_missed_by_its_readers(project: Project) -> None:
     ingest(project, ("e", 0.1, "z"))
     project.run()
     assert rows(project, "sites") == [("x", 2), ("y", 2), ("z", 1)]
+    assert rows(project, "urls") == [("a",), ("b",), ("e",)]
+    assert methods(project, "urls")[-1] == "incremental"  # a filter that is removed takes no rows away
     assert methods(project, "sites")[-1] == "incremental"
     assert versions(project, "sites")[-1] == "pages›good›sites e[e,0]; pages›sites 2[0]"
     assert versions(project, "large")[-1].startswith("pages›good›sites›large e[e,0,0]; pages›sites›large")

@@ -57,6 +57,7 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 outputs=version.outputs,
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
                 replaced=version.replaced,
+                grown=version.grown,
             )
             for version in versions
         )

@@ -56,6 +56,7 @@ class TaskVersion:
         waiting: whether the version that it replaces goes on until there is input with the columns that it requires.
         outputs: if it is waiting, the channels that it writes as it declares them.
         replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
+        grown: those of them that have all rows of the others.
     """
 
     task: Task
@@ -66,6 +67,7 @@ class TaskVersion:
     replaced: Mapping[str, str] = field(default_factory=dict)
     waiting: bool = False
     outputs: tuple[Channel, ...] = ()
+    grown: frozenset[str] = frozenset()
 
     def cursor(self, channel: str) -> int:
         """Return the point up to which it has read a channel."""
@@ -624,9 +626,10 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
             logic=row.version,
             cursors={},
             superseded=row.superseded,
-            replaced=row.replaced or {},
             waiting=bool(row.waiting),
             outputs=tuple(_output(*item) for item in row.outputs.items()) if row.waiting else (),
+            replaced={new: old for new, old, _ in row.replaced or ()},
+            grown=frozenset(new for new, _, grown in row.replaced or () if grown),
         )
         found[row.name] = row.id, (*found.get(row.name, (0, ()))[1], version)
     return found

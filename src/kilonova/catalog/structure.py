@@ -7,7 +7,7 @@ reference. The versions of all points downstream are rewritten as if it had alwa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from sqlalchemy import Text, cast, func, insert, or_, select, update
@@ -105,22 +105,23 @@ def move_input(tx: Transaction, task: Task, logic: int, old: str, new: str) -> N
     channel_store.mark_changed(tx, [channel_id(tx, old), channel_id(tx, new)])
 
 
-def replace_input(tx: Transaction, task: Task, logic: int, old: str, new: str) -> None:
-    """Let a logic version of a task read a channel where it read another one that has other rows.
+def replace_inputs(tx: Transaction, task: Task, logic: int, inputs: Mapping[str, str], grown: Collection[str]) -> None:
+    """Let a logic version of a task read channels where it read others that have other rows.
 
-    Its cursor stays on the other channel until its next run, which reads the difference between the two.
+    Its cursors stay on the others until its next run, which reads the differences.
 
     Args:
         tx: a writing transaction.
-        task: the task, which reads the new channel.
+        task: the task, which reads the new channels.
         logic: the logic version.
-        old: the channel that it has read.
-        new: the new channel.
+        inputs: the channel that it has read for each new one.
+        grown: the new channels that have all rows of the old ones.
     """
     registry.replace_variants(tx, task, logic)
     key, version = registry.task_id(tx, task.name), tables.logic.c
     mine = version.task_id == key, version.version == logic
-    tx.connection.execute(update(tables.logic).where(*mine).values(replaced={new: old}))
+    replaced = [[new, old, new in grown] for new, old in inputs.items()]
+    tx.connection.execute(update(tables.logic).where(*mine).values(replaced=replaced))
 
 
 def take_over(tx: Transaction, task: str, logic: int) -> None:

@@ -129,7 +129,7 @@ logic = Table(
 While the newest one is `waiting` for input with the columns that it `requires`, the superseded one runs, and the
 channels are declared as for that. `outputs` has the declared columns, the encoding and the checks of the channels that
 it writes. `replaced` has the inputs that have replaced others since its last run, each with the one on which its cursor
-stands. `faulty` is the time at which the version was said to be wrong.
+stands, and whether it has all rows of that. `faulty` is the time at which the version was said to be wrong.
 """
 
 variant = Table(

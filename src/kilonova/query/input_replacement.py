@@ -6,6 +6,7 @@ channel, as if they had been written so; a function is called with its rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kilonova.model.channel import Channel
@@ -14,10 +15,11 @@ from kilonova.model.schema import quoted
 from kilonova.model.task import Port, Task, Variant
 from kilonova.model.version import START, describe_logic
 from kilonova.query.canonical_form import canonical_text
+from kilonova.query.expression import column
 from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.properties import Known
 from kilonova.query.rendering import render
-from kilonova.query.tree import Node, Scan, inputs, with_inputs
+from kilonova.query.tree import Filter, Node, Projection, Scan, inputs, with_inputs
 from kilonova.query.tree_json import tree_to_json
 from kilonova.query.view_tasks import FULL, ViewChange, change_of, facts, task_of
 
@@ -43,6 +45,27 @@ def with_fingerprints_of(task: Task, declared: Task) -> Task:
     same = {(each.name, each.logic.text): each.fingerprint for each in declared.variants}
     variants = (replace(v, fingerprint=same.get((v.name, v.logic.text), v.fingerprint)) for v in task.variants)
     return replace(task, variants=tuple(variants))
+
+
+def only_filters(task: Task, columns: Sequence[str]) -> bool:
+    """Return whether a task is a view that passes on some of the rows of its input, with all of its columns."""
+
+    def sources(node: Node) -> dict[str, str] | None:
+        """Return the column of the input that each column of filtered rows is; None if it may be something else."""
+        match node:
+            case Scan():
+                return {name: source for source, name in node.columns}
+            case Filter():
+                return sources(node.input)
+            case Projection():
+                below = {column(name): source for name, source in (sources(node.input) or {}).items()}
+                known = all(item.value in below for item in node.items)
+                return {item.name: below[item.value] for item in node.items} if known else None
+            case _:
+                return None
+
+    change = change_of(task)
+    return change is not None and sources(change.tree) == {name: name for name in columns}
 
 
 def no_op(name: str, channel: Channel, output: Channel, view: str | None) -> Task:

@@ -35,6 +35,7 @@ class TaskState:
         idle: the number of runs of its view since its last run, if the view is detached.
         replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
         machine: the logarithm of the machine's factor that runs of other tasks suggest: see `kilonova.schedule.costs`.
+        grown: those of them that have all rows of the others.
     """
 
     task: Task
@@ -51,6 +52,7 @@ class TaskState:
     idle: int = 0
     replaced: Mapping[str, str] = field(default_factory=dict)
     machine: float = 0.0
+    grown: frozenset[str] = frozenset()
 
     @property
     def migrations(self) -> tuple[Variant, ...]:

@@ -453,7 +453,7 @@ def _replacement_obstacle(port: Port, state: TaskState, channels: Mapping[str, C
     """Return why a port cannot read the difference between a channel and the one that it replaces; None if it can."""
     old, point = state.replaced_at(port.channel)
     encodings = {channels[old].channel.encoding, encoding := channels[port.channel].channel.encoding}
-    if port.mode is Mode.INSERTS:
+    if port.mode is Mode.INSERTS and port.channel not in state.grown:
         return f"rows of {old}, which {port.channel} replaces, may have been removed"
     alike = len(encodings) == 1 or (port.mode is not Mode.NEW and encodings <= {Append(), Changes()})
     if not alike or (port.mode is Mode.NEW and not has_diff(encoding)):

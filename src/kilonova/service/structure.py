@@ -13,7 +13,7 @@ Once the catalog has been changed so, everything else is a change of a task's lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,7 +26,7 @@ from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.task import Task
 from kilonova.model.version import Version
 from kilonova.model.workflow import WorkflowDefinition
-from kilonova.query.input_replacement import no_op, with_fingerprints_of, with_input_replaced
+from kilonova.query.input_replacement import no_op, only_filters, with_fingerprints_of, with_input_replaced
 from kilonova.query.view_tasks import known_of
 from kilonova.service.logic_overrides import LogicOverrides
 from kilonova.service.workflow_plan import has_same_rows
@@ -157,10 +157,11 @@ def change_structure(
                 structure.move_input(tx, one.task, one.known.logic, each.old, each.new)
                 notes.setdefault(one.known.task.name, f"reads {each.new} instead of {each.old}, from its cursor on")
             else:
-                _remove(tx, one, each)
                 removed = ", ".join(task.name for task in each.between)
                 text = f"reads {each.new} directly, as {removed} is removed: its next run processes the difference"
                 notes.setdefault(one.known.task.name, text)
+        if removals := [each for each in one.inputs if not each.inserted]:
+            _remove(tx, one, removals)
     _attach(tx, workflow)
     return StructureChange(rewired, notes, placed)
 
@@ -294,9 +295,17 @@ def _keep_rows(tx: Transaction, task: Task, workflow: str) -> None:
     structure.take_over(tx, task.name, registry.put_task(tx, task, workflow))
 
 
-def _remove(tx: Transaction, one: Rewiring, removed: ReplacedInput) -> None:
-    """Let a task read a channel directly, without the tasks that have led to its present input."""
-    structure.replace_input(tx, one.task, one.known.logic, removed.old, removed.new)
+def _remove(tx: Transaction, one: Rewiring, removed: Sequence[ReplacedInput]) -> None:
+    """Let a task read channels directly, without the tasks that have led to its present inputs."""
+    states = channel_store.channel_states(tx, [each.new for each in removed])
+    columns = {name: state.current.schema for name, state in states.items()}
+    grown = [
+        each.new
+        for each in removed
+        if all(only_filters(task, () if (own := columns[each.new]) is None else own.names) for task in each.between)
+    ]
+    inputs = {each.new: each.old for each in removed}
+    structure.replace_inputs(tx, one.task, one.known.logic, inputs, grown)
 
 
 def _attach(tx: Transaction, workflow: WorkflowDefinition) -> None:
