@@ -301,16 +301,26 @@ class ChannelState:
 
         A column whose type was widened since has the type with which it is read. None for points whose blocks are gone.
         """
-        blocks = self._ends.get(self.settled(number))
-        if not blocks:
-            return None
-        schema = min(blocks, key=lambda block: block.number).schema.user_columns
+        settled = self.settled(number)
+        if settled not in self._written_schemas:
+            blocks = self._ends.get(settled)
+            first = None if not blocks else min(blocks, key=lambda block: block.number)
+            self._written_schemas[settled] = None if first is None else self._widened(first.schema.user_columns)
+        return self._written_schemas[settled]
+
+    @cached_property
+    def _written_schemas(self) -> dict[int, Schema | None]:
+        """Cache of the columns of points that have been requested."""
+        return {}
+
+    def _widened(self, written: Schema) -> Schema:
+        """Return the columns of a block with the wider types that the channel declares for them."""
         declared = {(c.name, c.since): c.type for c in (self.channel.schema.columns if self.channel.schema else ())}
+        types = (declared.get((column.name, column.since), column.type) for column in written.columns)
         return Schema(
             tuple(
                 replace(column, type=kind) if is_wider(kind, column.type) else column
-                for column in schema.columns
-                for kind in [declared.get((column.name, column.since), column.type)]
+                for column, kind in zip(written.columns, types, strict=True)
             )
         )
 

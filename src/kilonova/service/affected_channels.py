@@ -93,7 +93,9 @@ def affected_channels(
     tasks |= {
         name: (known.task, known.workflow) for name, known in registered.items() if known.workflow != workflow.name
     }
-    columns = {name: each for item in changed for name, each in _changed_columns(item.task, workflow, states)}
+    inside = [item.task for item in changed if item.task.name in tasks and tasks[item.task.name][1] == workflow.name]
+    columns = dict.fromkeys((name for item in changed for name in item.task.writes), _NONE)  # those of views elsewhere
+    columns |= {name: each for task in inside for name, each in _changed_columns(task, workflow, states)}
     migrated = {name: item.migrated for item in changed for name in item.task.writes}
     found: dict[str, AffectedChannel] = {}
     front = list(columns)

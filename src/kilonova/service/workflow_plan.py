@@ -270,8 +270,8 @@ def plan_changes(
     """
     live = registry.live_versions(tx)
     registered = {name: versions[0] for name, versions in live.items()}
-    stored = channel_store.channel_states(tx)
-    states = _with_waiting(stored, [each[0] for each in live.values() if each[0].workflow == workflow.name])
+    states = channel_store.channel_states(tx)
+    declared = _with_waiting(states, [each[0] for each in live.values() if each[0].workflow == workflow.name])
     owners = registry.channel_owners(tx)
     recovered = {name for name, owner in owners.items() if owner == registry.RECOVERED}
     owners |= dict.fromkeys(recovered, workflow.name)
@@ -281,7 +281,7 @@ def plan_changes(
     channels = tuple(
         _with_retries(tx, _channel_change(each, workflow, state, owner, recovered=each.name in recovered), state)
         for each in workflow.channels
-        for state, owner in [(states.get(each.name), owners.get(each.name))]
+        for state, owner in [(declared.get(each.name), owners.get(each.name))]
     )
     left = [states[name].channel for name, owner in owners.items() if owner == workflow.name and name not in own]
     channels += tuple(
@@ -308,7 +308,7 @@ def plan_changes(
     waiting = {output.name for versions in live.values() for output in versions[0].outputs}
     replaced = {name for item in tasks if item.anew and item.continues is None for name in item.task.writes} & waiting
     channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
-    channels = tuple(_taken_back(c, stored[c.channel.name]) if c.channel.name in replaced else c for c in channels)
+    channels = tuple(_taken_back(c, states[c.channel.name]) if c.channel.name in replaced else c for c in channels)
     return WorkflowPlan(
         workflow=workflow.name,
         channels=channels,
@@ -317,7 +317,7 @@ def plan_changes(
         functions=functions,
         bounds=plan_bounds(workflow, whole, bounds.bounds(tx), owners),
         unseen=tuple(_unseen(workflow, functions)),
-        incompatible=_incompatible(tasks, channels, live, stored),
+        incompatible=_incompatible(tasks, channels, live, states),
         discards=deferred.deferred_until(tx, workflow.name),
         affected=affected_channels(
             [
