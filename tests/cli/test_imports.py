@@ -33,6 +33,7 @@ finally:
         "status --json",
         "show orders --versions",
         "runs",
+        "bounds",
         "triggers",
         "files list orders",
         "compaction-policy",
