@@ -54,3 +54,29 @@ def test_three_weeks_keep_all_bounds_with_few_runs(tmp_path: Path) -> None:
     joined = [run.variants["join_new"] for run in world.started if run.binding == "join_new"]
     assert 1 <= joined.count("join_all") <= 5, "once a week"
     assert 18 <= sum(run.binding == "count_people" for run in world.started) <= 30, "once a day"
+
+
+def test_the_schedule_says_what_runs_next_and_why(tmp_path: Path) -> None:
+    world = World(tmp_path, workflow(staleness="10 minutes", scores="1 day"))
+    assert world.project.bound_schedule().steps == ()
+    world.arrive("clicks", CLICKS, [(1, 1)])
+    world.arrive("pages", PAGES, [(10, 1)])
+    found = world.project.bound_schedule()
+    assert found.bounds == ("scored_pages is at most 10 minutes behind pages›join_new",)
+    assert [(each.task, each.binding) for each in found.steps] == [
+        ("count_people", "count_people"),
+        ("join_new", "join_new"),
+    ]
+    assert found.due is not None
+    assert found.starting == ()
+    world.clock.now = found.due
+    assert world.project.bound_schedule().starting == ("count_people",), "the join waits for the scores"
+    world.serve()
+    world.advance(60)
+    assert world.violated() == []
+    world.arrive("pages", PAGES, [(11, 1)])
+    later = world.project.bound_schedule()
+    assert [(each.task, each.variant) for each in later.steps] == [("join_new", "join_new")]
+    assert {each.steps for each in later.alternatives} >= {("join_new (join_all)",)}
+    assert later.started_by_bounds == ("count_people", "join_new")
+    assert world.project.bound_schedule(["scores"]).alternatives == ()

@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 from kilonova.cli import render
+from kilonova.cli.bound_schedule import explain_bounds
 from kilonova.cli.bounds import as_record, show_bounds
 from kilonova.cli.options import ChannelName, JsonFlag, common, project, reader
 from kilonova.errors import SettingsError
@@ -30,11 +31,17 @@ commands = typer.Typer()
 
 @commands.command()
 def explain(
-    view: Annotated[str, typer.Argument(help="The view.")],
+    view: Annotated[str | None, typer.Argument(help="The view.")] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Also show the queries and the delta queries.")] = False,
+    bounds: Annotated[bool, typer.Option("--bounds", help="Show the plan of runs that keep bounds instead.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Show the materialized relations and refresh methods of a view, and its last runs."""
+    """Show the materialized relations and refresh methods of a view, and its last runs; or why runs keep bounds."""
+    if bounds:
+        explain_bounds(view, as_json=json or common.json)
+        return
+    if view is None:
+        raise SettingsError("no view is named", hint="Name one, or use --bounds")
     with reader() as opened:
         kept = opened.explain(view)
     if json or common.json:

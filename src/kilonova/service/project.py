@@ -78,6 +78,7 @@ class Project:
         self.collect_garbage = self.maintenance.collect_garbage
         self.status, self.due, self.explain = self.reader.status, self.reader.due, self.reader.explain
         self.versions, self.bounds = self.reader.versions, self.reader.bounds
+        self.bound_schedule = self.reader.bound_schedule
         self.runs, self.run_detail, self.events = self.reader.runs, self.reader.run_detail, self.reader.events
         self.fire, self.pause, self.resume = self.operator.fire, self.operator.pause, self.operator.resume
         self.set_bound, self.remove_bound = self.operator.set_bound, self.operator.remove_bound

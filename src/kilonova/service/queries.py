@@ -49,6 +49,7 @@ from kilonova.model.workflow_path import declared_form
 from kilonova.schedule.compaction import DeltaStack
 from kilonova.schedule.due import PlannerInput, due_version, schema_alert
 from kilonova.service import logic_history, size_history, snapshot_plan
+from kilonova.service.bound_schedule import BoundSchedule, bound_schedule
 from kilonova.service.channel_versions import ChannelVersions, channel_versions
 from kilonova.service.reports import (
     ChannelAccess,
@@ -246,6 +247,15 @@ class ProjectReader:
         """
         with self.catalog.reading() as tx:
             return bound_statuses(tx, channels)
+
+    def bound_schedule(self, channels: Collection[str] | None = None) -> BoundSchedule:
+        """Return the runs that keep bounds: what starts now or next and when, alternatives, and what no plan keeps.
+
+        Args:
+            channels: the channels whose alternatives and obstacles are returned; None for all.
+        """
+        with self.catalog.reading() as tx:
+            return bound_schedule(tx, channels)
 
     def paths(self, channel: str) -> tuple[tuple[str, ...], ...]:
         """Return the paths from source channels along which data have come to a channel, in their declared form.

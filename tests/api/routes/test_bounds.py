@@ -29,6 +29,17 @@ def test_bounds_are_set_shown_and_removed(client: TestClient, shop: Project) -> 
     assert client.delete(BOUND, params={"path": "clicks"}).json() == []
 
 
+def test_the_schedule_of_bounds_says_what_runs_next(client: TestClient, shop: Project) -> None:
+    assert client.get("/api/v1/bounds/schedule").json()["steps"] == []
+    client.put(BOUND, params={"limit": "1 day", "path": "clicks"})
+    ingested(shop.catalog, "clicks")
+    found = client.get("/api/v1/bounds/schedule?channel=per_user").json()
+    assert [each["task"] for each in found["steps"]] == ["per_user"]
+    assert found["bounds"] == ["per_user is at most 1 day behind clicks›per_user"]
+    assert found["due"] is not None
+    assert client.get("/api/v1/bounds/schedule?channel=clocks").status_code == 404
+
+
 @pytest.mark.parametrize(
     ("channel", "params", "status", "problem"),
     [

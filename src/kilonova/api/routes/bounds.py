@@ -13,6 +13,7 @@ from kilonova.api.response_models import ResponseModel, attribute
 from kilonova.api.routes.context import OPERATE, READ, CurrentProject, Who
 from kilonova.catalog.bound_status import BoundStatus
 from kilonova.model.bound_phase import BoundPhase
+from kilonova.service.bound_schedule import BoundSchedule
 
 
 def _seconds(time: timedelta | None) -> float | None:
@@ -72,6 +73,17 @@ def bounds(
     for name in channel or ():
         project.reader.require_channel(name)
     return project.bounds(channel)
+
+
+@router.get("/bounds/schedule", dependencies=READ, response_model=BoundSchedule)
+def bound_schedule(
+    project: CurrentProject,
+    channel: Annotated[list[str] | None, Query(description="The channels; all if omitted.")] = None,
+) -> BoundSchedule:
+    """Show the runs that keep bounds: what starts now or next and when, alternatives, and what no plan keeps."""
+    for name in channel or ():
+        project.reader.require_channel(name)
+    return project.bound_schedule(channel)
 
 
 @router.put("/channels/{name}/bound", dependencies=OPERATE, response_model=list[BoundResponse])

@@ -140,7 +140,7 @@ class _Decision:
             return done, None
         plan = self.scheduler.plan(replace(state, now=due.due))
         start = due.due - _SPARE - timedelta(seconds=_MARGIN * plan.cost)
-        done = replace(done, next_bound=self.declared[due.bound], next_plan=plan)
+        done = replace(done, next_bound=self.declared[due.bound], next_plan=self._as_declared(plan))
         if start > state.now:
             return replace(done, next_check=start), None
         return replace(done, next_check=due.due), plan
@@ -159,7 +159,11 @@ class _Decision:
             for name, mine in by_binding.items()
             if name not in self.observed.running and self._is_ready(name, mine, written)
         ]
-        return replace(done, plan=plan, runs=tuple(runs))
+        return replace(done, plan=self._as_declared(plan), runs=tuple(runs))
+
+    def _as_declared(self, plan: ExecutionPlan) -> ExecutionPlan:
+        """Return a plan with its bounds as declared."""
+        return replace(plan, violated=tuple(self.declared[each] for each in plan.violated))
 
     def _is_ready(self, binding: str, invocations: Iterable[Invocation], written: Mapping[str, str]) -> bool:
         """Return whether all that a binding reads is stored, or written by itself."""
