@@ -27,7 +27,7 @@ PLAN = {
             "overruled": "",
             "diff": "--- per_user (registered)\n+++ per_user (declared)\n@@ -1 +1 @@\n-SELECT 1\n+SELECT <2>",
             "anew": True,
-            "waits": [],
+            "waits": ["clicks.page"],
             "migrated": True,
             "migration": "migrated at the next run: removes rows; reads per_user",
             "seconds": {"migration": 0.25, "full": 4.0},
@@ -48,7 +48,7 @@ PLAN = {
             "detail": "cannot run: it reads the column n, which per_user loses",
         }
     ],
-    "incompatible": [],
+    "incompatible": [{"channel": "per_user", "task": "late", "detail": "the task late requires the column m"}],
     "digest": "0123456789abcdef",
 }
 

@@ -305,6 +305,8 @@ def test_a_change_is_shown_before_it_is_applied(shop: Project) -> None:
         "cannot run: it reads the column n",
         "0.2 s",
         "inconsistency of at most 1 hour",
+        "the task late requires the column m",
+        "for clicks.page",
     ):
         assert words in part.text, words
 
