@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from kilonova.model.version import Path, Version
 from kilonova.model.workflow_path import declared_form
-from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, DataBlock
+from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, DataBlock
 from kilonova.schedule.asynchrony.provenance import ORIGIN, PointSet, Provenance, newest, precedes, union
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
@@ -27,8 +27,12 @@ from kilonova.schedule.bound_planning.bound_observation import BoundObservation
 from kilonova.schedule.bound_planning.planned_task import PlannedTask, declared_path
 from kilonova.schedule.reflected_versions import reflected_version
 
-ACCEPTED = frozenset({BASE, STRONG, MONOTONE})
-"""Types of blocks that readers of a channel accept: they read the relation, or its changes, whatever is stored."""
+_ACCEPTED: Mapping[str | None, frozenset[BlockType]] = {
+    "base": frozenset({BASE}),
+    "delta": frozenset({STRONG, MONOTONE}),
+    None: frozenset({BASE, STRONG, MONOTONE}),
+}
+"""Types of blocks that the readers of a channel accept, by what it declares."""
 
 
 def scheduling_state(
@@ -76,7 +80,9 @@ class _Stored:
             now=self.observed.now,
             times=self.observed.arrivals,
             blocks={name: _distinct(each) for name, each in blocks.items()},
-            outputs=tuple(OutputState(name, ACCEPTED, self._head(name)) for name in outputs),
+            outputs=tuple(
+                OutputState(name, _ACCEPTED[channels[name].channel.accepts], self._head(name)) for name in outputs
+            ),
             cursors=cursors,
         )
 
