@@ -151,6 +151,7 @@ def test_a_task_of_another_workflow_that_breaks_is_a_result(filled: Project) -> 
     report = kn.Workflow("report")
     report.view("mean", "SELECT shop, avg(n) AS mean FROM large GROUP BY shop")
     report.view("copies", "SELECT n FROM copied")
+    report.sql("numbers", "SELECT n FROM {large}", reads={"large": kn.All}, produces=kn.Base)
     filled.apply(report)
     filled.run()
     changed = kn.Workflow("shop")
@@ -167,8 +168,9 @@ def test_a_task_of_another_workflow_that_breaks_is_a_result(filled: Project) -> 
     assert affected["mean"].detail == "cannot run: it reads the column n, which large loses"
     found = filled.preview([changed], verify=True)
     [(binding, problem)] = found.failed
-    assert binding == "mean"
+    assert binding == "numbers"
     assert "`n`" in problem
+    assert [each.task for plan in found.plans for each in plan.incompatible] == ["mean"]
     assert {each.channel for each in found.channels} == {"large", "shops", "copied"}
     assert found.wrong == ()
 

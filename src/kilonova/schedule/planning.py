@@ -168,10 +168,10 @@ def remaining_ends(
         ends: as for `choose`.
 
     Returns:
-        The points up to which it reads all channels; None if it has read all such input.
+        The points up to which it reads all channels; None if it has read all such input, or nothing at all.
     """
     earlier = None if state.started else continuing_version(state, channels, ends)
-    if earlier is None:
+    if earlier is None or not earlier.started:
         return None
     newest = read_ends(earlier, channels, ends)
     last = {}
