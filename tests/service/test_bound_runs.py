@@ -80,3 +80,17 @@ def test_the_schedule_says_what_runs_next_and_why(tmp_path: Path) -> None:
     assert {each.channel for each in later.alternatives} <= {"scored_pages"}
     assert later.started_by_bounds == ("count_people", "join_new")
     assert world.project.bound_schedule(["scores"]).alternatives == ()
+
+
+def test_a_run_by_hand_recomputes_what_would_be_too_inconsistent(tmp_path: Path) -> None:
+    world = World(tmp_path, workflow())
+    world.arrive("clicks", CLICKS, [(1, 0)])
+    world.arrive("pages", PAGES, [(0, 1)])
+    world.project.run()
+    for step, days in enumerate((4, 4, 4), start=1):
+        world.clock.forward(days * DAY)
+        world.arrive("clicks", CLICKS, [(1, step)])
+        world.arrive("pages", PAGES, [(step, 1)])
+        world.project.run()
+    assert world.rows("scored_pages") == {(page, 1, 4): 1 for page in range(4)}, "the first score was replaced eight days before"
+    assert "inconsistent" in world.project.runs(1)[0].made[0].reason

@@ -51,6 +51,7 @@ from kilonova.errors import (
     is_transient,
 )
 from kilonova.model.block import Base, Block, Delta
+from kilonova.model.bound import InconsistencyBound, inconsistency_state
 from kilonova.model.channel import declared_output
 from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.event import EventKind
@@ -76,6 +77,7 @@ from kilonova.schedule.planning import (
     check_rewritable,
     choose,
     choose_from_sources,
+    full_choice,
     full_refresh_choice,
     input_size,
     is_rewritten,
@@ -238,10 +240,25 @@ class _Execution:
         if state.continues:
             self._take_over(state)
         choice = choose(state, self._channels, until, variant=self._run.plan.variants.get(name))
+        choice = self._consistent(choice)
         if choice.method is RefreshMethod.MIGRATION:
             self._migrate(choice, why)
         else:
             self._do(choice, why)
+
+    def _consistent(self, choice: VariantChoice) -> VariantChoice:
+        """Return the choice, or a full refresh where the output would violate a bound on inconsistency otherwise."""
+        for name in choice.state.task.writes:
+            limit = self._run.plan.limits.get(name)
+            whole = None if limit is None else full_choice(choice)
+            if limit is None or whole is None:
+                continue
+            version = output_version(choice, port_inputs(choice, self._channels), self._channels, name)
+            seen = self._run.validity(version)
+            bound = InconsistencyBound(channel=name, limit=limit)
+            if inconsistency_state(bound, seen.start, seen.end).violated:
+                return replace(whole, reason=f"otherwise {name} would be more inconsistent than its bound allows")
+        return choice
 
     def _finish(self, state: TaskState) -> TaskState:
         """Let the version that went on process its remaining input; return the state of the one that takes over."""

@@ -17,6 +17,7 @@ from kilonova.catalog import channel_store, runs
 from kilonova.catalog.bound_enforcement import require_kept
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
+from kilonova.catalog.validity import validities
 from kilonova.engine.interfaces import BlockStore, Counting, no_tracking
 from kilonova.engine.lease import renewed_lease
 from kilonova.engine.run_events import Listener
@@ -25,6 +26,7 @@ from kilonova.engine.run_recovery import any_left, delete_doomed_blocks, recover
 from kilonova.errors import Cancelled, KilonovaError, LeaseLost
 from kilonova.model.block import BlockName
 from kilonova.model.run import LeaseExpired, Run, RunInput, RunKind, RunOutput, RunState
+from kilonova.model.version import Validity, Version
 
 Plan = TypeVar("Plan")
 
@@ -213,6 +215,11 @@ class ActiveRun(Generic[Plan]):
         self.notify = self._monitor.notify
         self.step = self._monitor.step
         self.stopped = self._monitor.stopped
+
+    def validity(self, version: Version) -> Validity:
+        """Return the interval in which all source points that a version reflects were the newest ones."""
+        with self._catalog.reading() as tx:
+            return version.validity(validities(tx, version.extremes))
 
     def name_block(self, channel: str) -> BlockName:
         """Allocate the name of a block on a channel, before its first file is written."""

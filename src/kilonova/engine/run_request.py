@@ -6,10 +6,12 @@ import enum
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import assert_never
 
 from kilonova.catalog import bindings, firings, registry
 from kilonova.catalog.bindings import tasks_of
+from kilonova.catalog.bounds import inconsistency_limits
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Claim
 from kilonova.catalog.planner_input import load_planner_input
@@ -92,6 +94,7 @@ class TaskPlan:
         until: the points up to which channels are read; others are read to the newest readable point.
         followed: the channels that it writes whose changes are read.
         variants: the variants by which tasks run; the others choose.
+        limits: the bounds on the inconsistency of the channels that it writes.
     """
 
     steps: tuple[tuple[TaskState, RunReason], ...]
@@ -99,6 +102,7 @@ class TaskPlan:
     until: Mapping[str, int]
     followed: frozenset[str]
     variants: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, timedelta] = field(default_factory=dict)
 
 
 def claimed_firings(claim: Claim, *, merged: bool) -> Participant:
@@ -161,6 +165,7 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
             until=until,
             followed=registry.followed_channels(tx, writes),
             variants=request.claimed.variants if isinstance(request, RunFirings) else {},
+            limits={name: limit for name, limit in inconsistency_limits(tx).items() if name in writes},
         ),
         binding=binding,
         participants=participants,

@@ -280,6 +280,14 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
     return maintained[own], recomputed[own]
 
 
+def full_choice(choice: VariantChoice) -> VariantChoice | None:
+    """Return the choice of the variant that recomputes a task's output; None if there is none, or it is chosen."""
+    whole = whole_variant(choice.state.task)
+    if whole is None or choice.method.renews or choice.method is RefreshMethod.MIGRATION:
+        return None
+    return replace(choice, variant=whole, method=RefreshMethod.FULL)
+
+
 def full_refresh_choice(choice: VariantChoice) -> VariantChoice | None:
     """Return the choice that recomputes an output that derived logic maintains; None if it does so already."""
     whole = whole_variant(choice.state.task)
