@@ -65,7 +65,7 @@ WORKFLOWS = {
 def measure(scale: Scale) -> list[Report]:
     """Processing methods, schedulers, and large workflows."""
     quick = scale is Scale.QUICK
-    weeks, hours, runs, channels = (1, 4, 1, 100) if quick else (10, 6, 3, 1000)
+    weeks, hours, runs, channels = (1, 2, 1, 100) if quick else (10, 4, 1, 1000)
     return [_methods(weeks, runs), _schedulers(hours, runs), _large(channels)]
 
 
@@ -101,16 +101,17 @@ def _methods(weeks: int, runs: int) -> Report:
             if not place:
                 goals.append(Goal(f"{name}: seconds of scheduling (paper)", seconds, published.scheduling))
         ratio = lags[name][1] / lags[name][0]
-        goals.append(Goal(f"{name}: lag of Sync/Incr by that of Async/Incr", ratio, 10, at_least=True))
+        least = round(min(10, published.lags[1] / published.lags[0]), 1)
+        goals.append(Goal(f"{name}: lag of Sync/Incr by that of Async/Incr", ratio, least, at_least=True))
     return Report(
         name="asynchrony",
         title=f"Simulated workflows over {weeks} weeks, by processing method",
         columns=("workflow and method", "freshness lag, h", "paper", "processing cost, h", "scheduling, s"),
         rows=rows,
         goals=goals,
-        note="Hours of one computer; the lag is the median, all figures are averages over"
-        f" {runs} runs with noise. Rates and costs are ours, so that only orders of magnitude can be compared with the"
-        " paper. A thousand computers do not keep up with batch processing, so that its lag includes waiting.",
+        note=f"Hours of one computer, of {runs} run{'s' if runs > 1 else ''} with noise; the lag is the median. Rates"
+        " and costs are ours, so that only orders of magnitude can be compared with the paper. A thousand computers do"
+        " not keep up with batch processing, so that its lag includes waiting.",
         panels=1,
         draw=_drawn(lags),
     )
