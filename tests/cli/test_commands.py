@@ -312,7 +312,7 @@ def test_a_folder_of_sql_files_is_planned_applied_and_run(kilonova: Command, tmp
         (("run", "nowhere/"), "no such file"),
         (("plan", ".kilonova"), "no .sql file"),
         (("gc", "nothing"), "no such channel"),
-        (("gc", "--provenance", "none"), "logical or physical"),
+        (("gc", "--provenance", "none"), "logical, physical or all"),
     ],
 )
 def test_mistakes_get_one_clear_error(shop: Command, words: tuple[str, ...], says: str) -> None:

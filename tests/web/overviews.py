@@ -43,6 +43,7 @@ def task_glance(
         view=False,
         logic=0,
         started=started,
+        succeeds=False,
         reads=tuple(
             InputSummary(
                 channel=channel,

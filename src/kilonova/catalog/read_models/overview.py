@@ -88,6 +88,7 @@ class TaskSummary:
         view: whether it is written as one SQL query.
         logic: its logic version.
         started: whether that logic version has run.
+        succeeds: whether its channels hold the output of an earlier logic version, which has run.
         reads: the channels that it reads, except those that it writes.
         writes: the channels that it writes.
         own: the channels that it both writes and reads.
@@ -102,6 +103,7 @@ class TaskSummary:
     view: bool
     logic: int
     started: bool
+    succeeds: bool
     reads: tuple[InputSummary, ...]
     writes: tuple[str, ...]
     own: tuple[str, ...]
@@ -111,8 +113,8 @@ class TaskSummary:
 
     @property
     def due(self) -> bool:
-        """Return whether there is new input that makes it run."""
-        return any(each.behind > 0 for each in self.reads if each.drives)
+        """Return whether there is new input that makes it run, or its output is that of an earlier logic version."""
+        return (self.succeeds and not self.started) or any(each.behind > 0 for each in self.reads if each.drives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +316,7 @@ def _tasks(
     ):
         ways.setdefault(each.task_id, []).append((each.ports, each.production, each.language))
     cursors, lags = _cursors(tx)
+    succeeding = _succeeding(tx)
     detached: dict[str, dict[str, int]] = {}  # views before what they materialize, in the order of names
     done = select(func.max(output.c.run_id)).where(output.c.task == task.c.name).scalar_subquery()
     found = {}
@@ -344,6 +347,7 @@ def _tasks(
             view=any(language != "python" for _, _, language in variants),
             logic=row.version,
             started=row.id in cursors,
+            succeeds=row.id in succeeding,
             reads=tuple(
                 InputSummary(
                     channel=channel,
@@ -377,6 +381,13 @@ def _behind(channel: ChannelSummary, cursor: int | None, lags: Mapping[tuple[str
     if cursor is None:
         return 1 if channel.point else 0
     return lags.get((channel.name, cursor), 0)
+
+
+def _succeeding(tx: Transaction) -> set[int]:
+    """Return the tasks with a superseded logic version that has run and is kept until a newer one has."""
+    cursor, logic = tables.cursor.c, tables.logic.c
+    ran = select(cursor.task_id).where(cursor.task_id == logic.task_id, cursor.logic == logic.version).exists()
+    return set(tx.connection.execute(select(logic.task_id).where(logic.live, logic.superseded, ran)).scalars())
 
 
 def _cursors(tx: Transaction) -> tuple[dict[int, dict[str, int]], dict[tuple[str, int], int]]:
