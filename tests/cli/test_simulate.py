@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kilonova.cli import render
 from kilonova.cli.main import main
 
 WORKFLOW = """
@@ -34,7 +35,10 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> s
     return captured.err if code else captured.out
 
 
-def test_a_table_of_bounds_and_one_of_tasks_are_printed(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_bounds_and_one_of_tasks_are_printed(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render.out, "width", 140)
     found = printed(capsys, file, "--for", "1 day", "--arrive", "orders 5,000 rows every 20 minutes")
     assert found.startswith("Simulated 1 day: 5,000 rows of orders every 20 minutes")
     assert "staleness along orders›daily" in found

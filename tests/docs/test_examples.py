@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from kilonova.cli import render
 from kilonova.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,7 @@ def test_the_examples_of_a_page_work(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("KILONOVA_SERVE__PORT", "0")
+    monkeypatch.setattr(render.out, "width", 140)
     for number, fence in enumerate(fences(page)):
         if fence.title is not None:
             (tmp_path / fence.title).parent.mkdir(parents=True, exist_ok=True)

@@ -92,5 +92,7 @@ def test_a_run_by_hand_recomputes_what_would_be_too_inconsistent(tmp_path: Path)
         world.arrive("clicks", CLICKS, [(1, step)])
         world.arrive("pages", PAGES, [(step, 1)])
         world.project.run()
-    assert world.rows("scored_pages") == {(page, 1, 4): 1 for page in range(4)}, "the first score was replaced eight days before"
+    assert world.rows("scored_pages") == {(page, 1, 4): 1 for page in range(4)}, (
+        "the first score was replaced eight days before"
+    )
     assert "inconsistent" in world.project.runs(1)[0].made[0].reason

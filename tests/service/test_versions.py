@@ -57,7 +57,7 @@ def _check_provenance(project: Project) -> None:
 def test_figure_4_has_the_version_vectors_of_the_paper(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render.out, "width", 140)
+    monkeypatch.setattr(render.out, "width", 200)
 
     def crawl(*pages: tuple[str, float]) -> None:
         project.ingest("crawled_pages", project.warehouse.spark.createDataFrame(pages, PAGES))
@@ -89,7 +89,19 @@ def test_figure_4_has_the_version_vectors_of_the_paper(
     with pytest.raises(SystemExit):
         main(["-C", directory, "show", "extracted", "--versions"])
     first, _, *lines = capsys.readouterr().out.splitlines()
-    assert first.split() == ["point", "time", "crawled_pages", "place_urls", "extracted", "blocks", "frontier"]
+    named = [
+        "point",
+        "time",
+        "crawled_pages",
+        "place_urls",
+        "extracted",
+        "blocks",
+        "frontier",
+        "T⁺",
+        "T⁻",
+        "consistent",
+    ]
+    assert first.split() == named
     assert [line.split()[3:6] for line in lines if line.strip()] == [["3", "1", "1"], ["2", "1", "0"], ["1", "1", "0"]]
     with pytest.raises(SystemExit):
         main(["-C", directory, "show", "crawled_pages", "--versions", "--json"])

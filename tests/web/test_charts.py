@@ -138,6 +138,8 @@ def a_point(number: int, *blocks: BlockRecord, state: PointState = PointState.FI
         task="t",
         reason="because",
         version=Version(),
+        reflected=Version(),
+        withheld=False,
         blocks=blocks,
     )
 

@@ -40,14 +40,17 @@ def observe_bounds(tx: Transaction) -> BoundObservation | None:
     names = registry.upstream_tasks(tx, stale)
     known = load_planner_input(tx, names)
     owner, table = bindings.by_task(tx), tables.binding.c
-    stopped = tx.connection.execute(select(table.name).where(table.paused | ~table.active)).scalars()
+    query = select(table.name, table.paused).where(
+        table.active, is_among(tx, table.name, {owner[name] for name in names if name in owner})
+    )
+    paused = {row.name: row.paused for row in tx.connection.execute(query)}
     return BoundObservation(
         now=present(tx) + timedelta.resolution,
         known=known,
         bounds=tuple(bound for bound in applying if bound.channel in known.channels),
         arrivals=_arrivals(tx, known),
-        bindings={name: owner[name] for name in names},
-        running=frozenset((*running_bindings(tx), *stopped)),
+        bindings={name: owner[name] for name in names if owner.get(name) in paused},
+        running=frozenset((*running_bindings(tx), *(name for name, is_paused in paused.items() if is_paused))),
     )
 
 

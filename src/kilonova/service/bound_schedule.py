@@ -20,7 +20,7 @@ class ScheduledStep:
     Attributes:
         task: the task.
         variant: the variant by which it runs.
-        binding: the binding that it belongs to.
+        binding: the binding that it belongs to; empty if a workflow has yet to declare it.
         writes: the channel that it writes.
         seconds: its estimated duration.
     """
@@ -117,7 +117,7 @@ def _step(invocation: Invocation, bindings: Mapping[str, str]) -> ScheduledStep 
     return ScheduledStep(
         task=task,
         variant=invocation.step.variant,
-        binding=bindings[task],
+        binding=bindings.get(task, ""),
         writes=invocation.writes.channel,
         seconds=invocation.cost,
     )

@@ -149,8 +149,9 @@ class _Decision:
         """Return the decision with the runs of a plan whose input is stored, and whose bindings do not run."""
         by_binding: dict[str, list[Invocation]] = defaultdict(list)
         for each in plan.invocations:
-            if isinstance(each.step, TaskStep):
-                by_binding[self.observed.bindings[task_of(each.step.task)]].append(each)
+            name = self.observed.bindings.get(task_of(each.step.task)) if isinstance(each.step, TaskStep) else None
+            if name is not None:
+                by_binding[name].append(each)
         written = {each.writes.channel: name for name, mine in by_binding.items() for each in mine}
         points = {(each.channel, each.target): each.points for blocks in state.blocks.values() for each in blocks}
         bounds = tuple(self.declared[each] for each in plan.violated)
@@ -200,7 +201,7 @@ class _Decision:
     def _cursor(self, binding: str, channel: str) -> int:
         """Return the point up to which the tasks of a binding have read a channel: the last of their cursors."""
         every = self.observed.known.newest.values()
-        mine = (each for each in every if self.observed.bindings[each.task.name] == binding)
+        mine = (each for each in every if self.observed.bindings.get(each.task.name) == binding)
         return max(
             (each.cursor(channel) for each in mine if channel in (*each.task.reads, *each.task.sources)), default=0
         )

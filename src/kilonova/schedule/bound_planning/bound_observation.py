@@ -20,7 +20,7 @@ class BoundObservation:
         known: these tasks and channels.
         bounds: the bounds that apply, their paths in the declared form (`kilonova.model.workflow_path`).
         arrivals: of each channel that no task writes, its points from the oldest that some channel reflects on.
-        bindings: the binding of each task.
+        bindings: the binding of each task; recovered tasks have none until a workflow declares them, and do not run.
         running: the bindings that run or are about to run.
     """
 
