@@ -175,6 +175,15 @@ def test_a_task_of_another_workflow_that_breaks_is_a_result(filled: Project) -> 
     assert found.wrong == ()
 
 
+def test_a_task_that_fails_already_is_a_result(filled: Project) -> None:
+    broken = kn.Workflow("broken")
+    broken.sql("never", "SELECT raise_error('never') AS e FROM {orders}", reads={"orders": kn.All}, produces=kn.Base)
+    filled.apply(broken)
+    found = filled.preview([shop(4)])
+    assert [binding for binding, _ in found.failed] == ["never"]
+    assert "large" in {each.channel for each in found.channels}
+
+
 def test_a_rollback_can_be_previewed(filled: Project) -> None:
     filled.run()
     filled.apply(shop(4))

@@ -188,9 +188,9 @@ def _apply(resources: ProjectResources, workflows: Sequence[Workflow | Declared]
 
 
 def _run(resources: ProjectResources, tasks: Sequence[str] | None = None) -> None:
-    """Run tasks, or all that are due."""
+    """Run tasks, or all that are due; those that fail keep the output that they have."""
     if tasks is None or tasks:
-        Runner(resources, ProjectReader(resources.catalog)).run(tasks)
+        Runner(resources, ProjectReader(resources.catalog)).run_each(tasks)
 
 
 def _run_changed(
