@@ -165,6 +165,7 @@ def test_batch_processing_writes_bases_only() -> None:
     assert {each.split("(")[-1] for each in steps(run(scenario, 6)) if "(" in each} == {"batch)"}
 
 
+@pytest.mark.slow
 def test_plans_beat_single_steps() -> None:
     """Section 7.2: GREEDY and RANDOM write blocks that turn out to be of no use."""
     scenario = SCENARIOS["crawl selection"]
