@@ -205,7 +205,7 @@ class _Keeping:
             self.found.append(item)
             self.known[item.channel] = item.facts
             self._by_text[text] = item
-        return Scan(self._by_text[text].channel, tuple((each, name) for name, each in named.items()))
+        return Scan(self._by_text[text].channel, tuple((named[name], name) for name in names(seen)))
 
 
 def summed(node: Aggregate, known: Known) -> Projection | None:
