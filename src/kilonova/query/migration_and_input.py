@@ -43,7 +43,7 @@ class MigrationAndInput:
 
     @property
     def text(self) -> str:
-        """What it does, for display."""
+        """Description for display."""
         return self.migration.text
 
     def compile(self, run: Compilation) -> Compiled:

@@ -87,7 +87,7 @@ class ViewMigration:
 
     @property
     def sets_columns(self) -> bool:
-        """Whether it gives a delta of columns."""
+        """Return whether it gives a delta of columns."""
         return json.loads(self.stored)["key"] is not None
 
 

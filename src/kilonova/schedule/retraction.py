@@ -18,7 +18,7 @@ from kilonova.schedule.due import PlannerInput, TaskState
 
 
 class RepairStep(StrEnum):
-    """How the output of a task that reflects a faulty logic version is repaired."""
+    """Way to repair the output of a task that reflects a faulty logic version."""
 
     REPLACE = "a new logic version migrates or recomputes its output"
     RUN = "its newest logic version, which has not run yet, migrates or recomputes its output"

@@ -44,7 +44,7 @@ class SampledChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleScope:
-    """What a preview on a sample concerns: tasks by name, and source channels.
+    """Scope of a preview on a sample: tasks by name, and source channels.
 
     Attributes:
         sources: the source channels from which the changed tasks, and those downstream, are computed.

@@ -58,7 +58,7 @@ def _never(_channel: str, _kind: BlockType, _newest: Newest) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRules:
-    """What a search may read, and what it leaves out.
+    """Rules of a search: the blocks that it may read, and those that it leaves out.
 
     Attributes:
         channels: the channels whose blocks are wanted.

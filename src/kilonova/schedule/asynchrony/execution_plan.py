@@ -95,7 +95,7 @@ class UnmetOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionPlan:
-    """What is to run now.
+    """Plan of what runs now.
 
     Attributes:
         invocations: the invocations, each after those whose blocks it reads.

@@ -54,7 +54,7 @@ class LinearModel:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one invocation took, or how much it wrote.
+    """Measured cost of an invocation, or number of rows that it wrote.
 
     Attributes:
         inputs: number of rows of each input.

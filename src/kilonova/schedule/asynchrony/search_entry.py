@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def key(self) -> BlockKey:
-        """What makes two blocks the same."""
+        """Key that is equal for blocks that are the same."""
         return (self.channel, self.kind, self.start, self.target)
 
     def as_block(self) -> DataBlock:

@@ -55,7 +55,7 @@ class BoundSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationResult:
-    """What a simulation found.
+    """Result of a simulation.
 
     Attributes:
         runs: the executed plans.

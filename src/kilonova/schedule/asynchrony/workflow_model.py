@@ -33,7 +33,7 @@ from kilonova.schedule.asynchrony.linear_model import LinearModel
 
 
 class PortForm(enum.Enum):
-    """Which blocks a port reads together."""
+    """Kinds of blocks that a port reads together."""
 
     NOTHING = "nothing"
     BASE = "base"
@@ -44,7 +44,7 @@ class PortForm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PortSignature:
-    """What a variant reads by a port.
+    """Signature of a port: the blocks that a variant reads by it.
 
     Attributes:
         form: the blocks that it reads together.
@@ -118,7 +118,7 @@ class Conversion:
 
     @property
     def reads_base(self) -> bool:
-        """Whether the old base is read: by all converters but those from strong to weak deltas."""
+        """Return whether the old base is read: by all converters but those from strong to weak deltas."""
         return BASE in (self.source, self.target) or is_weak(self.source)
 
 
