@@ -78,7 +78,7 @@ class Expected:
         self.methods: dict[str, RefreshMethod] = {}
         self.collected = False
         self.failed: set[str] = set()
-        self.authors: dict[tuple[str, int], str] = {}
+        self.authors: dict[tuple[str, int], set[str]] = {}
         self.declarations: dict[str, list[ChannelSpec]] = {}
 
     # Runs that go on
@@ -178,14 +178,19 @@ class Expected:
         self.bindings = spec.bindings
 
     def mixes(self, spec: Spec) -> bool:
-        """Whether a task would begin from nothing beside what it has written to a channel of several writers."""
+        """Whether a task would begin from nothing beside what it has contributed to a channel of several writers."""
         again = [task for task in spec.tasks if task.name not in self.tasks or self.tasks[task.name].spec != task]
-        return any(spec.channel(n).several and self._has_written(task.name, n) for task in again for n in task.writes)
+        return any(
+            spec.channel(n).several and self._has_contributed(task.name, n) for task in again for n in task.writes
+        )
 
-    def _has_written(self, task: str, channel: str) -> bool:
+    def _has_contributed(self, task: str, channel: str) -> bool:
+        """Whether points reflect what a task has read, be it that its run has changed nothing."""
+        return any(task in self.authors.get((channel, number), ()) for number in self._filled(channel))
+
+    def _filled(self, channel: str) -> list[int]:
         points = self.channels[channel].points if channel in self.channels else []
-        found = [number for number, point in enumerate(points, 1) if point.state is PointState.FILLED]
-        return any(self.authors.get((channel, number)) == task for number in found)
+        return [number for number, point in enumerate(points, 1) if point.state is PointState.FILLED]
 
     def _declare(self, channel: ChannelSpec) -> None:
         old, self.specs[channel.name] = self.specs.get(channel.name), channel
@@ -386,11 +391,17 @@ class Expected:
             columns = variant.columns(output, production)
             shaped = [dict.fromkeys(columns.names) | _only(record, columns) for record in records]
             several = self.specs[output.name].several
-            if several and fresh and self._has_written(task.spec.name, output.name):
+            if several and fresh and self._has_contributed(task.spec.name, output.name):
                 raise InvalidState("others write the channel", channel=output.name)
             self._publish(output.name, production, shaped, anew=fresh and not several)
-            self.authors[output.name, len(self.channels[output.name].points)] = task.spec.name
+            self._contribute(task, output.name)
         task.started, task.cursors = True, ends | own
+
+    def _contribute(self, task: Known, output: str) -> None:
+        """Record that the newest point that is filled reflects what a task has read, if there was anything."""
+        ports = (port for variant in task.spec.variants for port in variant.ports if port.mode is not Mode.OLD)
+        if (filled := self._filled(output)) and any(self._filled(port.channel) for port in ports):
+            self.authors.setdefault((output, filled[-1]), set()).add(task.spec.name)
 
     def _chosen(self, task: Known) -> tuple[VariantSpec, bool]:
         """The variant that is to run, and whether it begins from nothing.
