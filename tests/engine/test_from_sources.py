@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import kilonova as kn
+from kilonova.catalog.runs import cost_samples
 from kilonova.model.run import InputSize, RefreshMethod
 from kilonova.schedule.costs import CostModel
 from kilonova.service.project import Project
@@ -183,3 +184,40 @@ def test_a_detached_view_is_not_computed_from_what_is_out_of_date(
     project.run(["large"])
     assert methods(project) == {"large__1": "full", "large": "full"}
     assert_equal_to_the_queries(project, ("large",))
+
+
+def test_a_view_is_computed_from_its_sources_once_its_changes_were_measured(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(SEED)
+    project.apply(workflow("large"))
+    change(project, draw, 1.0)
+    project.run()
+    dearer = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FROM_SOURCES: 0.6}
+    priced(monkeypatch, dearer)  # two relations, one after the other: 1.0 s
+    for number, expected in enumerate(("incremental", "incremental", "from sources")):
+        rows = [(n, line, "x", 5 * (number % 2)) for n in range(12) for line in (1, 2, 3)]
+        project.ingest("items", project.warehouse.spark.createDataFrame(rows, SCHEMAS["items"]))
+        orders = [(n, "c1", Decimal(number)) for n in range(12)]
+        project.ingest("orders", project.warehouse.spark.createDataFrame(orders, SCHEMAS["orders"]))
+        project.run()
+        assert methods(project)["large"] == expected, number
+        assert_equal_to_the_queries(project, ("large",))
+
+
+def test_relations_whose_changes_come_to_nothing_make_what_reads_them_cheap(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.apply(workflow("large"))
+    change(project, random.Random(SEED), 1.0)
+    project.run()
+    priced(monkeypatch, {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FROM_SOURCES: 0.8})
+    for number in range(4):  # the view does not read the part
+        rows = [(n, 1, f"part {number}", 7) for n in range(12)]
+        project.ingest("items", project.warehouse.spark.createDataFrame(rows, SCHEMAS["items"]))
+        project.run()
+        if number:
+            assert methods(project) == {"large__1": "incremental"}, number
+    with open_reader(project.directory) as reader, reader.catalog.reading() as tx:
+        samples = cost_samples(tx, ["large__1"])["large__1"]
+    assert [each.written for each in samples[:3]] == [0, 0, 0]

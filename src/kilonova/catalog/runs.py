@@ -704,14 +704,18 @@ _SAMPLED_OUTPUTS = 1000
 
 
 def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tuple[CostSample, ...]]:
-    """Return cost samples of the last runs of tasks, newest first, by task; of all tasks if none are given."""
+    """Return cost samples of the last runs of tasks, newest first, by task; of all tasks if none are given.
+
+    Runs that found no new input are left out: they took no time.
+    """
     query = _samples(tx.connection.dialect.name, some=tasks is not None)
     rows = tx.connection.execute(query, {} if tasks is None else {"names": list(tasks)})
     found: dict[str, tuple[CostSample, ...]] = {}
     for row in rows:
         moved = 1 if row.moved is None else row.moved
         input_size = InputSize(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
-        sample = CostSample(RefreshMethod(row.method), input_size, row.seconds, row.bytes)
+        written = 0 if row.block_id is None else row.bytes
+        sample = CostSample(RefreshMethod(row.method), input_size, row.seconds, written)
         found[row.task] = (*found.get(row.task, ()), sample)
     return found
 
@@ -727,10 +731,11 @@ def _samples(dialect: str, *, some: bool) -> Select[Any]:
             table.whole_bytes,
             table.moved,
             table.seconds,
+            table.block_id,
             tables.block.c.bytes,
         )
         .outerjoin(tables.block, tables.block.c.id == table.block_id)
-        .where(table.method.is_not(None), table.block_id.is_not(None))
+        .where(table.method.is_not(None), or_(table.block_id.is_not(None), table.moved > 0))
         .order_by(table.run_id.desc())
         .limit(_SAMPLED_OUTPUTS)
     )

@@ -137,7 +137,14 @@ class InputSize:
 
 @dataclass(frozen=True, slots=True)
 class CostSample:
-    """Time that a task took in one run, with its refresh method, its input size and the bytes that it wrote."""
+    """Time that a task took in one run.
+
+    Attributes:
+        method: its refresh method.
+        input_size: the size of its input.
+        seconds: how long it took.
+        written: the bytes that it wrote, 0 if nothing changed; None if unknown.
+    """
 
     method: RefreshMethod
     input_size: InputSize

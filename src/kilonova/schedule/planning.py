@@ -11,7 +11,7 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.encoding import Append, Changes, Custom, has_diff
 from kilonova.model.read_plan import DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.required_columns import RequiredColumn, accepted_end, as_required, missing_columns
-from kilonova.model.run import InputSize, RefreshMethod
+from kilonova.model.run import CostSample, InputSize, RefreshMethod
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.schedule.costs import fit, machine_factor
@@ -195,6 +195,12 @@ def _migrated_ends(state: TaskState, previous: TaskState, channels: Mapping[str,
     return newest | {name: point for name, point in previous.cursors.items() if name in inputs}
 
 
+_TRIALS = 2
+"""Number of runs over a change before a view may be computed from its sources, unless that is clearly cheaper."""
+
+_CLEARLY = 2.5
+"""Factor between two estimates of which the lower one is not doubted, although nothing was measured."""
+
 _AHEAD = 5
 """Number of runs over which the recomputation of all that a detached view materializes is spread."""
 
@@ -239,6 +245,8 @@ def choose_from_sources(
     estimates = _estimates(view, input_size(view, seen, choice.method), (choice.method,))
     seconds = estimates[choice.method]
     maintained, recomputed = _parts_estimates(view, seen)
+    if not view.detached and maintained <= _CLEARLY * seconds and _runs_of_changes(view) < _TRIALS:
+        return None
     again = (recomputed - maintained) / _AHEAD
     stays = maintained + again > seconds if view.detached else maintained > seconds + again
     if not (stays or (view.detached and not maintained)):
@@ -252,9 +260,10 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
 
     Relations that do not read each other are refreshed at the same time, and so were they in the runs from which the
     estimates are. Of a relation whose change is not known yet, as much is expected to change as of what it is computed
-    from.
+    from, as often as its earlier runs have changed it.
     """
     expected: dict[str, int] = {}
+    likely: dict[str, float] = {}
     maintained: dict[str, float] = {}
     recomputed: dict[str, float] = {}
     direct = takewhile(lambda sample: sample.method is RefreshMethod.FROM_SOURCES, view.samples)
@@ -270,7 +279,9 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
             choice = choose(kept, channels, expected=expected)
             most = choice.estimates.get(RefreshMethod.FULL, 0.0)
             if size.moved:
-                least = choice.estimates.get(choice.method, 0.0)
+                chance = max(likely.get(name, 1.0) for name in state.task.reads)
+                likely.update(dict.fromkeys(state.task.writes, chance * _effective_share(state.samples)))
+                least = chance * min(choice.estimates.values(), default=0.0)
                 share = 1.0 if choice.method.renews else min(1.0, size.change / max(1, size.whole))
                 expected.update((name, round(share * channels[name].size)) for name in state.task.writes)
         for ends, seconds in ((maintained, least), (recomputed, most)):
@@ -278,6 +289,21 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
             ends.update(dict.fromkeys(state.task.writes, end))
     (own,) = view.task.writes
     return maintained[own], recomputed[own]
+
+
+def _runs_of_changes(view: TaskState) -> int:
+    """Return how often a view, or what it materializes, has processed a change."""
+    return max(len(_over_changes(state.samples)) for state in (view, *view.parts))
+
+
+def _over_changes(samples: Sequence[CostSample]) -> list[CostSample]:
+    return [each for each in samples if each.method in (RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS)]
+
+
+def _effective_share(samples: Sequence[CostSample]) -> float:
+    """Return the expected share of the runs over a change that change the output; 1 if there were none."""
+    written = [sample.written != 0 for sample in _over_changes(samples)]
+    return (sum(written) + 1) / (len(written) + 1)
 
 
 def full_choice(choice: VariantChoice) -> VariantChoice | None:

@@ -153,7 +153,7 @@ def _delta_share(task: PlannedTask, channels: Mapping[str, ChannelState]) -> flo
     samples = [
         Measurement((float(each.input_size.change),), 0.0, float(each.written))
         for each in task.state.samples
-        if not each.method.renews and each.written is not None and each.input_size.change
+        if not each.method.renews and each.written and each.input_size.change
     ]
     return fit_linear(LinearModel(0.0, (_base_share(task, channels),)), samples).per_input[0]
 
