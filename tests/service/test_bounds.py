@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -170,3 +171,59 @@ def test_a_type_of_blocks_that_no_task_can_write_is_refused(channel: str, kind: 
     with pytest.raises(DeclarationError) as caught:
         declared()
     assert said in str(caught.value)
+
+
+def joined(*, recomputes: bool, inconsistency: str | None = "1 week") -> kn.Workflow:
+    """New pages with all scores: what was joined stays as it is, unless a variant recomputes it."""
+    workflow = kn.Workflow("join")
+    for name in ("pages", "scores"):
+        workflow.channel(name, "site int")
+    workflow.channel("labelled", "site int")
+
+    @workflow.task(writes="labelled")
+    def label(pages: kn.New, scores: kn.All) -> kn.Delta:
+        return pages
+
+    if recomputes:
+
+        @label.variant
+        def label_all(pages: kn.All, scores: kn.All) -> kn.Base:
+            return pages
+
+    workflow.bound_staleness("labelled", "pages", "0 seconds")
+    if inconsistency:
+        workflow.bound_inconsistency("labelled", inconsistency)
+    return workflow
+
+
+def test_bounds_that_no_variant_keeps_are_refused_with_the_reason(shop: Project) -> None:
+    refused = "no variant of the tasks before it can keep this.*at most 1 week inconsistent.*Add a variant that"
+    for register in (shop.plan, shop.apply):
+        with pytest.raises(DeclarationError, match=refused) as caught:
+            register(joined(recomputes=False))
+        assert caught.value.channel == "labelled"
+        assert "labelled" not in shop.status().channels
+    shop.apply(joined(recomputes=True))
+    shop.apply(joined(recomputes=False, inconsistency=None))
+    with pytest.raises(DeclarationError, match=refused):
+        shop.set_bound("labelled", "1 week")
+    with pytest.raises(DeclarationError, match="never behind scores"):
+        shop.set_bound("labelled", "0 seconds", "scores")
+    assert [each.bound.path for each in shop.bounds(["labelled"])] == [("pages", "label")]
+
+
+def test_a_bound_that_runs_have_been_too_slow_for_is_refused(shop: Project) -> None:
+    limit, method = timedelta(milliseconds=20), RefreshMethod.INCREMENTAL
+    for number in range(1, 4):
+        wrote(shop.catalog, {"clicks": Writing()})
+        shop.set_bound("per_user", limit, "clicks")  # nothing is known yet
+        shop.remove_bound("per_user", "clicks")
+        read = [("clicks", number)]
+        wrote(
+            shop.catalog, {"per_user": Writing(version=reflecting(number))}, task="per_user", read=read, method=method
+        )
+    with pytest.raises(DeclarationError, match=r"only with a faster machine.*takes 1 second.*Raise the limit to 1 "):
+        shop.set_bound("per_user", limit, "clicks")
+    assert not shop.bounds(["per_user"])
+    shop.set_bound("per_user", "5 seconds", "clicks")
+    shop.set_bound("per_user", 0, "clicks")  # at once: as soon as possible

@@ -18,7 +18,7 @@ from kilonova.catalog.database import Transaction, is_among
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.scheduling import running_bindings
 from kilonova.catalog.validity import arrivals, present
-from kilonova.model.bound import StalenessBound
+from kilonova.model.bound import Bound, StalenessBound, place_of
 from kilonova.model.workflow_path import declared_form, paths_to
 from kilonova.schedule.asynchrony.provenance import ArrivalTimes
 from kilonova.schedule.bound_planning.bound_observation import BoundObservation
@@ -27,13 +27,15 @@ from kilonova.schedule.due import PlannerInput
 from kilonova.schedule.reflected_versions import reflected_version
 
 
-def observe_bounds(tx: Transaction) -> BoundObservation | None:
+def observe_bounds(tx: Transaction, tried: Iterable[Bound] = ()) -> BoundObservation | None:
     """Return the observation from which runs are planned that keep bounds; None if none bounds staleness.
 
     Args:
         tx: an open transaction.
+        tried: bounds that are assumed to apply instead of registered ones, or beside them.
     """
-    applying = tuple(bound for each in bounds(tx) if (bound := each.bound) is not None)
+    registered = (bound for each in bounds(tx) if (bound := each.bound) is not None)
+    applying = tuple({place_of(bound): bound for bound in (*registered, *tried)}.values())
     stale = {bound.channel for bound in applying if isinstance(bound, StalenessBound)}
     if not stale:
         return None

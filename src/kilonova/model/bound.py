@@ -101,6 +101,11 @@ class BoundState:
         return self.bound.limit - self.amount
 
 
+def place_of(bound: Bound) -> tuple[str, Path]:
+    """Return the channel that a bound limits, and its path; an empty one if it limits inconsistency."""
+    return bound.channel, bound.path if isinstance(bound, StalenessBound) else ()
+
+
 def reflected(version: Version, path: Path) -> Entry:
     """Return the entry of a path; point 0 of its source if the version does not have it.
 

@@ -16,6 +16,7 @@ from kilonova.model.schedule import duration
 from kilonova.model.version import Path
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.model.workflow_path import paths_to, resolve_path
+from kilonova.service.bound_feasibility import refuse_unkeepable
 from kilonova.service.plan_action import Action
 
 
@@ -74,7 +75,8 @@ def plan_bounds(
         owners: the workflow that each registered channel belongs to.
 
     Raises:
-        DeclarationError: a bound is declared twice, or on a channel of another workflow, or its path does not exist.
+        DeclarationError: a bound is declared twice, on a channel of another workflow, or cannot be kept, or its path
+            does not exist.
     """
     declared: dict[tuple[str, Path], Bound] = {}
     for each in workflow.bounds:
@@ -88,10 +90,24 @@ def plan_bounds(
             raise DeclarationError(problem, channel=bound.channel, hint="Remove one of them")
         declared[key] = bound
     known = {(each.channel, each.path): each for each in registered}
+    _refuse(declared, known, whole)
     changes = [_declared_change(bound, known.get(key)) for key, bound in declared.items()]
     left = (each for key, each in known.items() if key not in declared)
     dropped = (_drop(each, owners.get(each.channel) == workflow.name, whole) for each in left)
     return (*changes, *filter(None, dropped))
+
+
+def _refuse(
+    declared: Mapping[tuple[str, Path], Bound],
+    known: Mapping[tuple[str, Path], RegisteredBound],
+    whole: WorkflowDefinition,
+) -> None:
+    """Check that added and changed bounds can be kept, together with the others."""
+    changed = {key: bound for key, bound in declared.items() if key not in known or known[key].declared != bound.limit}
+    applying = {key: each.bound for key, each in known.items() if each.bound is not None} | changed
+    names = {channel.name for channel in whole.channels}
+    possible = [each for each in applying.values() if each.channel in names]
+    refuse_unkeepable(list(dict.fromkeys(channel for channel, _ in changed)), possible, whole)
 
 
 def _declared_change(bound: Bound, known: RegisteredBound | None) -> BoundChange:

@@ -13,6 +13,7 @@ from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.declare.limits import Limit, limit_of
 from kilonova.errors import DeclarationError, InvalidState, NotFound, closest_name
+from kilonova.model.bound import place_of
 from kilonova.model.compaction_policy import Policy
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing
@@ -22,6 +23,7 @@ from kilonova.model.subscription import Webhook
 from kilonova.model.version import Path
 from kilonova.model.watched_file import FileState, WatchedFile
 from kilonova.model.workflow_path import Names, path_of, resolve_path
+from kilonova.service.bound_feasibility import refuse_slow, refuse_unkeepable
 from kilonova.service.bound_plan import complete_bound, path_of_bound
 from kilonova.service.settings import Settings
 
@@ -102,13 +104,20 @@ class ProjectOperator:
             who: the user to record; None for the user of this process.
 
         Raises:
-            DeclarationError: the limit is negative, there is no such path, or rows are ingested into the channel.
+            DeclarationError: the limit is negative, there is no such path, rows are ingested into the channel, or no
+                plan can keep the bound.
             NotFound: there is no such channel.
         """
-        with self._catalog.writing() as tx:
+        bound = bound_of(channel, () if path is None else path_of(path), limit_of(limit))
+        with self._catalog.reading() as tx:
             channel_store.channel_id(tx, channel)
-            bound = bound_of(channel, () if path is None else path_of(path), limit_of(limit))
-            found = complete_bound(bound, load_planner_input(tx).workflow)
+            whole = load_planner_input(tx).workflow
+            found = complete_bound(bound, whole)
+            others = (each.bound for each in bounds.bounds(tx) if each.bound is not None)
+            applying = {place_of(each): each for each in (*others, found)}
+            refuse_unkeepable([channel], applying.values(), whole)
+            refuse_slow(tx, [found])
+        with self._catalog.writing() as tx:
             bounds.set_limit(tx, channel, path_of_bound(found), found.limit, who or getpass.getuser())
 
     def remove_bound(self, channel: str, path: Names | None = None, who: str | None = None) -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kilonova.errors import CatalogError, DeclarationError, NotFound
-from kilonova.model.bound import Bound, BoundState, InconsistencyBound, StalenessBound
+from kilonova.model.bound import Bound, BoundState, InconsistencyBound, StalenessBound, place_of
 from kilonova.model.channel import Channel
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.model.workflow_path import describe_path, path_of
@@ -151,13 +151,8 @@ def _combined(workflows: Sequence[Workflow]) -> WorkflowDefinition:
 
 def _replaced(declared: Iterable[Bound], given: Sequence[Bound], whole: WorkflowDefinition) -> tuple[Bound, ...]:
     """Return bounds with complete paths, of which given ones replace declared ones."""
-    found = {_place(bound): bound for bound in (complete_bound(each, whole) for each in declared)}
-    return tuple((found | {_place(bound): bound for bound in given}).values())
-
-
-def _place(bound: Bound) -> tuple[str, ...]:
-    """Return what a bound limits: a channel, and a path for staleness."""
-    return (bound.channel, *(bound.path if isinstance(bound, StalenessBound) else ()))
+    complete = (complete_bound(each, whole) for each in declared)
+    return tuple({place_of(bound): bound for bound in (*complete, *given)}.values())
 
 
 def _feeds(whole: WorkflowDefinition, given: Sequence[Feed], history: ProjectReader | None) -> tuple[Feed, ...]:

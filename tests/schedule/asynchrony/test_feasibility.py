@@ -9,7 +9,13 @@ from kilonova.errors import DeclarationError
 from kilonova.model.bound import ZERO, Bound, InconsistencyBound, StalenessBound
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.data_block import STRONG
-from kilonova.schedule.asynchrony.feasibility import Deadline, ExpectedArrival, infeasible_bounds, next_deadline
+from kilonova.schedule.asynchrony.feasibility import (
+    Deadline,
+    ExpectedArrival,
+    infeasible_bounds,
+    next_deadline,
+    unkeepable_reason,
+)
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
 from tests.schedule.asynchrony.test_pruning import CLICKS, CRAWL, HOUR, SCORED, START, scored_state
 
@@ -85,3 +91,18 @@ def test_the_next_run_is_due_because_of_the_first_bound() -> None:
     assert (found.bound, found.violated) == (crawl, START + 14 * HOUR + timedelta.resolution)
     assert START + 5 * HOUR < found.start < START + 14 * HOUR
     assert next_deadline(AsynchronousScheduler(SCORED, ()), state, HOUR) is None
+
+
+@pytest.mark.parametrize("limit", [ZERO, HOUR, 1000 * HOUR])
+def test_no_machine_keeps_rows_consistent_that_no_variant_writes_again(limit: timedelta) -> None:
+    """New pages get the newest scores, and old ones keep theirs."""
+    inconsistent = InconsistencyBound(channel="labelled", limit=limit)
+    one_sided = with_variants("asynchronous left")
+    reason = unkeepable_reason("labelled", one_sided, [behind(ZERO), inconsistent])
+    assert reason is not None
+    assert "inconsistent, the limit is" in reason
+    assert unkeepable_reason("labelled", one_sided, [inconsistent]) is not None
+    assert unkeepable_reason("labelled", one_sided, [behind(limit)]) is None
+    for other in ("batch", "incremental"):
+        both = with_variants("asynchronous left", other)
+        assert unkeepable_reason("labelled", both, [behind(ZERO), inconsistent]) is None

@@ -7,15 +7,23 @@ and is not compared with what plans take.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from kilonova.model.bound import ZERO, Bound, InconsistencyBound, StalenessBound, next_due
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
-from kilonova.schedule.asynchrony.data_block import BlockType, DataBlock
+from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, DataBlock
 from kilonova.schedule.asynchrony.provenance import ArrivalTimes
+from kilonova.schedule.asynchrony.scenario import Feed, Scenario
 from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
+from kilonova.schedule.asynchrony.simulation import simulate
+from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
+
+_ROUNDS = 3
+"""Number of arrivals on each source before bounds are said to be impossible."""
+
+_EVERY_TYPE = frozenset({BASE, STRONG, MONOTONE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +36,17 @@ class ExpectedArrival:
 
 @dataclass(frozen=True, slots=True)
 class InfeasibleBound:
-    """A bound that cannot be kept, with the reason as text."""
+    """A bound that cannot be kept.
+
+    Attributes:
+        bound: the bound.
+        reason: why, as text.
+        needed: how long the cheapest plan takes, if that is the reason; None if there is no plan.
+    """
 
     bound: Bound
     reason: str
+    needed: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,7 @@ def infeasible_bounds(
     state: SchedulingState,
     expected: Mapping[str, ExpectedArrival],
     time_per_cost: timedelta,
+    among: Collection[Bound] | None = None,
 ) -> tuple[InfeasibleBound, ...]:
     """Return the staleness bounds that cannot be kept once data arrive on their sources.
 
@@ -62,10 +78,11 @@ def infeasible_bounds(
         state: the present state.
         expected: what arrives at a time, by source channel.
         time_per_cost: how long a plan of cost 1 takes.
+        among: the bounds of the scheduler to check; None for all.
     """
     found: list[InfeasibleBound] = []
     outputs = {output.channel for output in state.outputs}
-    for bound in scheduler.bounds:
+    for bound in scheduler.bounds if among is None else among:
         if not isinstance(bound, StalenessBound) or bound.channel not in outputs or bound.path[0] not in expected:
             continue
         strict = replace(bound, limit=ZERO)
@@ -77,8 +94,40 @@ def infeasible_bounds(
             found.append(InfeasibleBound(bound, plan.unmet[0].reason))
         elif ZERO < bound.limit < duration:
             reason = f"it would take {_hours(duration)}, the bound is {_hours(bound.limit)}"
-            found.append(InfeasibleBound(bound, reason))
+            found.append(InfeasibleBound(bound, reason, duration))
     return tuple(found)
+
+
+def unkeepable_reason(channel: str, workflow: WorkflowModel, bounds: Iterable[Bound]) -> str | None:
+    """Return why the bounds of a channel cannot be kept on any machine, however fast; None if they can.
+
+    The planner is given small arrivals on all sources in turn, further apart than every limit. If it finds no plan any
+    more, after each source has had several of them, there is none.
+
+    Args:
+        channel: the channel.
+        workflow: the tasks that it is computed from.
+        bounds: the bounds on it and on these tasks' channels.
+    """
+    known = list(bounds)
+    if not any(isinstance(each, StalenessBound) and each.channel == channel for each in known):
+        known += (StalenessBound(channel=channel, path=path, limit=ZERO) for path in workflow.paths[channel])
+    sources = list(dict.fromkeys(path[0] for path in workflow.paths[channel]))
+    apart = 2 * max(each.limit for each in known) + timedelta(hours=1)
+    feeds = (
+        Feed(name, MONOTONE, 1.0, len(sources) * apart, first=(1 + place) * apart, initial=1.0)
+        for place, name in enumerate(sources)
+    )
+    scenario = Scenario(
+        workflow=workflow,
+        bounds=tuple(known),
+        accepts={each.channel: _EVERY_TYPE for each in known},
+        feeds=tuple(feeds),
+    )
+    scheduler = AsynchronousScheduler(workflow, scenario.bounds)
+    start, duration = datetime(2000, 1, 1, tzinfo=UTC), (_ROUNDS * len(sources) + 0.5) * apart
+    final = simulate(scenario, scheduler, start=start, duration=duration, seed=1, computers=1, noise=0.0).final
+    return next((each.reason for each in scheduler.plan(final).unmet if each.channel == channel), None)
 
 
 def next_deadline(

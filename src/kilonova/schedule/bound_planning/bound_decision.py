@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from kilonova.model.bound import Bound, BoundState, InconsistencyBound, StalenessBound, next_due
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan, Invocation, TaskStep
+from kilonova.schedule.asynchrony.feasibility import ExpectedArrival, InfeasibleBound, infeasible_bounds
 from kilonova.schedule.asynchrony.provenance import Provenance
 from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
@@ -35,6 +36,9 @@ from kilonova.schedule.bound_planning.task_models import SEPARATOR, workflow_mod
 
 _MARGIN = 1.5
 """Factor by which a plan may take longer than estimated, and still end in time."""
+
+_KNOWN = 3
+"""Number of runs of a task after which its cost is known."""
 
 _SPARE = timedelta(seconds=2)
 """Time that a run needs to start."""
@@ -82,6 +86,21 @@ def decide_bound_runs(observed: BoundObservation) -> BoundDecision:
     return _Decision.of(observed).decide()
 
 
+def slow_bounds(
+    observed: BoundObservation, bounds: Iterable[StalenessBound], arrivals: Mapping[str, ExpectedArrival]
+) -> tuple[InfeasibleBound, ...]:
+    """Return bounds on staleness that are shorter than what it takes to process an arrival.
+
+    Bounds whose tasks have not run a few times are left out: nothing is known about them.
+
+    Args:
+        observed: the tasks and channels, and all bounds.
+        bounds: the bounds to check.
+        arrivals: what arrives at a time, by source channel, in bytes.
+    """
+    return _Decision.of(observed).slow(bounds, arrivals)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decision:
     observed: BoundObservation
@@ -115,6 +134,23 @@ class _Decision:
             declared=declared,
             unplanned=tuple(unplanned),
         )
+
+    def slow(
+        self, bounds: Iterable[StalenessBound], arrivals: Mapping[str, ExpectedArrival]
+    ) -> tuple[InfeasibleBound, ...]:
+        by_name = {task.name: task for task in self.planned.values()}
+        wanted = set(bounds)
+        known = [
+            own
+            for own, declared in self.declared.items()
+            if declared in wanted
+            and isinstance(own, StalenessBound)
+            and all(len(state.samples) >= _KNOWN for name in own.path[1:] for state in by_name[name].states)
+        ]
+        outputs = dict.fromkeys(each.channel for each in known)
+        state = scheduling_state(self.observed, self.planned, self.scheduler.workflow, outputs)
+        found = infeasible_bounds(self.scheduler, state, arrivals, timedelta(seconds=1), known)
+        return tuple(replace(each, bound=self.declared[each.bound]) for each in found if each.needed is not None)
 
     def decide(self) -> BoundDecision:
         outputs = dict.fromkeys(each.channel for each in self.declared if isinstance(each, StalenessBound))
