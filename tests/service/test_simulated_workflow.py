@@ -1,4 +1,4 @@
-"""Simulations of declared workflows, which need neither a catalog nor Spark."""
+"""Simulations of declared workflows, which need no Spark, and no catalog unless they are to learn from one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import pytest
 import kilonova as kn
 from kilonova.errors import DeclarationError
 from kilonova.model.bound import InconsistencyBound, StalenessBound
+from kilonova.model.run import RefreshMethod
 from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
 from kilonova.schedule.asynchrony.workflow_model import PortForm
 from kilonova.service.project import Project
+from kilonova.service.queries import ProjectReader
 from kilonova.service.simulated_workflow import WorkflowSimulation, simulate_workflows
+from tests.service.writing import Writing, wrote
+from tests.shop import shop, shop_as_made
+
+__all__ = ["shop", "shop_as_made"]
 
 HOUR = timedelta(hours=1)
 PAGES, CLICKS = "pages 1000 rows every 10 minutes", "clicks 100,000 rows every 7 minutes"
@@ -127,6 +133,40 @@ def test_arrivals_are_like_those_of_the_past(project: Project) -> None:
     (feed,) = result.feeds
     assert (feed.channel, feed.rows) == ("orders", 4.0)
     assert timedelta(seconds=1) <= feed.every <= timedelta(minutes=5)
+
+
+def test_costs_and_sizes_are_those_of_past_runs(shop: Project) -> None:
+    workflow = kn.Workflow("copies")
+    workflow.channel("orders", "id bigint, note string")
+
+    @workflow.task(schema="id bigint, note string")
+    def copied(orders: kn.New) -> kn.Delta:
+        return orders
+
+    @copied.variant
+    def copied_again(orders: kn.All) -> kn.Base:
+        return orders
+
+    workflow.bound_staleness("copied", "orders", "10 minutes")
+    shop.apply(workflow)
+    for number in range(1, 9):
+        wrote(shop.catalog, {"orders": Writing(rows=1000)})
+        read = [("orders", number)]
+        method = RefreshMethod.INCREMENTAL
+        wrote(shop.catalog, {"copied": Writing(rows=250)}, task="copied", read=read, method=method)
+
+    def simulated_day(history: ProjectReader | None) -> WorkflowSimulation:
+        arrivals = ["orders 1000 rows every 1 hour"]
+        return simulate_workflows([workflow], 24 * HOUR, arrivals=arrivals, history=history)
+
+    past, assumed = simulated_day(shop.reader), simulated_day(None)
+    assert (past.learned, assumed.learned) == (("copied",), ())
+    assert past.feeds == assumed.feeds
+    ((step, (count, hours)),) = past.invocations.items()
+    assert (step.variant, count) == ("copied", 23), "the rows that are there have been copied"
+    assert 0.35 < 3600 * hours < 0.65
+    sizes = [block.rows for block in past.result.final.blocks["copied"]]
+    assert max(sizes) > 8 * 2500 / 100, "what is stored, in rows of 100 bytes"
 
 
 @pytest.mark.parametrize(

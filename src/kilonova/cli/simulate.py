@@ -86,6 +86,7 @@ def _record(found: WorkflowSimulation) -> dict[str, object]:
             {"task": step.task, "variant": step.variant, "count": count, "seconds": 3600 * hours}
             for step, (count, hours) in found.invocations.items()
         ],
+        "learned": found.learned,
         "runs": len(found.result.runs),
         "seconds": 3600 * found.result.cost,
         "unmet": found.result.unmet,
@@ -103,6 +104,8 @@ def _show(found: WorkflowSimulation) -> None:
         for feed in found.feeds
     )
     render.out.print(f"Simulated {duration(round(found.duration.total_seconds()))}: {arrivals}", soft_wrap=True)
+    if found.learned:
+        render.out.print(f"Costs are those of past runs of {', '.join(found.learned)}.", soft_wrap=True)
     bounds = [
         (
             each.bound.channel,

@@ -107,6 +107,7 @@ class ProjectReader:
     logic_history = _query(logic_history.logic_history)
     metrics = _query(metrics.catalog_metrics)
     newest_event = _query(events.newest)
+    planner_input = _query(load_planner_input)
     running = _query(overview.progress_of_runs)
     overview = _query(overview.overview)
     policy = _query(channel_store.policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from kilonova.model.workflow import WorkflowDefinition
 from kilonova.model.workflow_path import describe_path, path_of
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
-from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
+from kilonova.schedule.asynchrony.declared_workflow import ROW_BYTES, LearnedTask, model_bounds, model_of
 from kilonova.schedule.asynchrony.execution_plan import TaskStep
 from kilonova.schedule.asynchrony.feasibility import ExpectedArrival, InfeasibleBound, infeasible_bounds
 from kilonova.schedule.asynchrony.scenario import Feed, Scenario
@@ -34,6 +34,9 @@ START = datetime(2026, 1, 5, tzinfo=UTC)
 
 _HISTORY = 50
 """Number of past ingests of a channel from which its arrivals are taken."""
+
+_KNOWN = 3
+"""Number of runs of a task after which its costs are those of its runs."""
 
 _FEED = re.compile(r"(?P<channel>\w+)\s*[:=]?\s*(?P<rows>[\d_,]+)(\s*rows?)?\s+every\s+(?P<every>.+)")
 _BOUND = re.compile(r"(?P<channel>\w+)\s+(staleness\s+(?P<path>.+?)|inconsistency)\s+(?P<limit>0|\d+(\.\d+)?\s*[a-z]+)")
@@ -66,6 +69,7 @@ class WorkflowSimulation:
     Attributes:
         duration: the simulated time.
         feeds: the assumed arrivals.
+        learned: the tasks whose costs are those of their own runs; those of the others are assumed.
         bounds: its bounds.
         invocations: how often each variant of each task ran, and its average cost in hours.
         infeasible: bounds that cannot be kept, because the cheapest plan takes longer or there is none.
@@ -74,6 +78,7 @@ class WorkflowSimulation:
 
     duration: timedelta
     feeds: tuple[Feed, ...]
+    learned: tuple[str, ...]
     bounds: tuple[SimulatedBound, ...]
     invocations: Mapping[TaskStep, tuple[int, float]]
     infeasible: tuple[InfeasibleBound, ...]
@@ -101,7 +106,8 @@ def simulate_workflows(
         ratios: rows of a channel per row of its task's inputs, such as "scores=0.01".
         seed: the seed of the random factors.
         parts: the number of parts of the simulation for which amounts are returned.
-        history: a project whose past ingests are taken for channels without given arrivals; None for none.
+        history: a project whose past ingests are taken for channels without given arrivals, whose runs tell what tasks
+            cost, and whose channels are there at the beginning; None for none.
 
     Raises:
         DeclarationError: a text cannot be parsed, it is not known what arrives on a source channel, there is no bound,
@@ -112,25 +118,69 @@ def simulate_workflows(
     if not known:
         raise DeclarationError("the workflow has no bounds", hint='Declare one, or give: --set "CHANNEL staleness …"')
     feeds = _feeds(whole, [_parse_feed(text) for text in arrivals], history)
-    model = model_of(whole, dict(map(_parse_ratio, ratios)))
+    past = _Past.of(whole, history)
+    model = model_of(whole, dict(map(_parse_ratio, ratios)), learned=past.tasks)
     everything = frozenset({BASE, STRONG, MONOTONE})
     scenario = Scenario(
         workflow=model,
         bounds=model_bounds(known, whole, model),
         accepts={bound.channel: everything for bound in known},
-        feeds=feeds,
+        feeds=tuple(replace(feed, rows=feed.rows * past.row_sizes.get(feed.channel, 1.0)) for feed in feeds),
+        stored=past.stored,
     )
     scheduler = AsynchronousScheduler(model, scenario.bounds)
     result = simulate(scenario, scheduler, start=START, duration=duration, seed=seed, computers=1)
-    expected = {feed.channel: ExpectedArrival(feed.kind, feed.rows) for feed in feeds}
+    expected = {feed.channel: ExpectedArrival(feed.kind, feed.rows) for feed in scenario.feeds}
     return WorkflowSimulation(
         duration,
         feeds,
+        tuple(past.tasks),
         tuple(_summary(bound, result, duration, parts) for bound in scenario.bounds),
         _invocations(result),
         infeasible_bounds(scheduler, result.final, expected, timedelta(hours=1)),
         result,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What a project knows of a declared workflow.
+
+    Attributes:
+        tasks: the costs and sizes of tasks that have run often enough.
+        stored: the sizes of its channels, in rows of the model; none unless all of its tasks have run.
+        row_sizes: the size of a row of each channel, in rows of the model.
+    """
+
+    tasks: Mapping[str, LearnedTask] = field(default_factory=dict)
+    stored: Mapping[str, float] = field(default_factory=dict)
+    row_sizes: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, whole: WorkflowDefinition, history: ProjectReader | None) -> _Past:
+        try:
+            known = None if history is None else history.planner_input()
+        except CatalogError:  # there is no project
+            known = None
+        if known is None:
+            return cls()
+        from kilonova.schedule.bound_planning.task_models import learned_task  # numpy takes a while
+
+        states = {task.name: known.newest.get(task.name) for task in whole.tasks}
+        tasks = {
+            name: learned_task(state, known.channels)
+            for name, state in states.items()
+            if state is not None and len(state.samples) >= _KNOWN
+        }
+        channels = {each.name: known.channels[each.name] for each in whole.channels if each.name in known.channels}
+        complete = len(channels) == len(whole.channels) and all(each and each.started for each in states.values())
+        blocks = {name: each.snapshot(each.latest_readable).blocks for name, each in channels.items()}
+        rows = {name: sum(block.statistics.rows for block in each) for name, each in blocks.items()}
+        return cls(
+            tasks,
+            {name: each.size / ROW_BYTES for name, each in channels.items()} if complete else {},
+            {name: each.size / rows[name] / ROW_BYTES for name, each in channels.items() if rows[name]},
+        )
 
 
 def _combined(workflows: Sequence[Workflow]) -> WorkflowDefinition:

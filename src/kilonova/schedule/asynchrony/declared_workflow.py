@@ -1,18 +1,20 @@
-"""The workflow model of a declared workflow, with assumed costs and sizes.
+"""The workflow model of a declared workflow, with costs and sizes that its runs have shown, or assumed ones.
 
 A variant's modes become the forms of its ports: a snapshot is a base, new input a delta, and both together a base and
 its delta. A run needs no new input on every port. So a variant that reads several deltas is also modelled for some of
 them only: what has not changed is then read as a base, or not at all. Those of a view must combine consistent inputs,
 because a view equals its query.
 
-A channel has as many rows per row of the inputs of its task as its *ratio* says, 1 if it is not given; so has a delta.
+A channel has as many rows per row of the inputs of its task as its *ratio* says; so has a delta. If the ratio is not
+given, it is what runs have shown, or 1. A row is 100 bytes.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kilonova.errors import DeclarationError
 from kilonova.model.bound import Bound, StalenessBound
@@ -31,8 +33,14 @@ from kilonova.schedule.asynchrony.workflow_model import (
     WorkflowModel,
 )
 
+if TYPE_CHECKING:  # numpy takes a while
+    from kilonova.schedule.costs import LinearCost
+
+ROW_BYTES = 100
+"""Bytes of Parquet that count as a row."""
+
 ASSUMED_COSTS = UnitCosts(fixed=0.35 / 3600, read=5e-6 / 3600, probe=1e-6 / 3600, write=5e-6 / 3600)
-"""Hours of a small machine, per run and per row of about 100 bytes."""
+"""Hours of a small machine, per run and per row of 100 bytes."""
 
 _OUTPUT = "→"
 """Stands between the name of a task and that of an output, in the names of tasks for all outputs but the first."""
@@ -41,15 +49,49 @@ _MOST_SUBSETS = 4
 """Number of deltas of a variant up to which all combinations of them are modelled."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedTask:
+    """Costs and sizes of a task, as its runs have shown them.
+
+    Attributes:
+        changes: the cost of processing the changes of one relation, of two, and so on: seconds, and seconds per byte.
+        whole: the cost of recomputing the output, if it can be.
+        delta_share: bytes of a change that are written per byte of a change that is read.
+        base_share: bytes of the whole output per byte of the inputs.
+    """
+
+    changes: tuple[LinearCost, ...]
+    whole: LinearCost
+    delta_share: float
+    base_share: float
+
+    def cost(self, ports: Sequence[PortSignature]) -> LinearModel:
+        """Return the cost of a run in hours, per row of each block that it reads."""
+        moved = sum(port.delta != BASE for port in ports)
+        own = self.changes[min(moved, len(self.changes)) - 1] if moved else self.whole
+        hours = ROW_BYTES / 3600
+        per_input: list[float] = []
+        for port in ports:
+            if port.form in (PortForm.BASE, PortForm.BASE_AND_DELTA):
+                per_input.append(own.whole * hours)
+            if port.delta != BASE:
+                per_input.append(own.change * hours)
+        return LinearModel(own.fixed / 3600, tuple(per_input))
+
+
 def model_of(
-    workflow: WorkflowDefinition, ratios: Mapping[str, float], costs: UnitCosts = ASSUMED_COSTS
+    workflow: WorkflowDefinition,
+    ratios: Mapping[str, float],
+    costs: UnitCosts = ASSUMED_COSTS,
+    learned: Mapping[str, LearnedTask] | None = None,
 ) -> WorkflowModel:
     """Return the model of a workflow.
 
     Args:
         workflow: the workflow.
         ratios: rows of a channel per row of its task's inputs.
-        costs: the costs of a run, in hours.
+        costs: the costs of a run, in hours, of tasks of which nothing was learned.
+        learned: the costs and sizes of tasks of which something was.
 
     Raises:
         DeclarationError: a channel has several writers, which the model does not have.
@@ -63,7 +105,7 @@ def model_of(
             )
     channels = tuple(channel_model(channel.name, costs) for channel in workflow.channels)
     tasks = tuple(
-        _task_model(task, place, ratios.get(output, 1.0), costs)
+        _task_model(task, place, ratios.get(output), costs, (learned or {}).get(task.name))
         for task in workflow.order()
         for place, output in enumerate(task.writes)
     )
@@ -93,26 +135,33 @@ def model_bounds(bounds: Iterable[Bound], workflow: WorkflowDefinition, model: W
     return tuple(found)
 
 
-def _task_model(task: Task, place: int, ratio: float, costs: UnitCosts) -> TaskModel:
+def _task_model(
+    task: Task, place: int, ratio: float | None, costs: UnitCosts, learned: LearnedTask | None
+) -> TaskModel:
     """Return the model of a task as far as it writes one of its outputs."""
     name = f"{task.name}{_OUTPUT}{task.writes[place]}" if place else task.name
     variants = tuple(
         model
         for variant in task.variants
         if variant.name != FROM_SOURCES
-        for model in _variant_models(task, variant, variant.productions[place], ratio, costs)
+        for model in _variant_models(task, variant, variant.productions[place], ratio, costs, learned)
     )
     return TaskModel(name, task.reads, task.writes[place], variants)
 
 
 def _variant_models(
-    task: Task, variant: Variant, production: Production, ratio: float, costs: UnitCosts
+    task: Task,
+    variant: Variant,
+    production: Production,
+    ratio: float | None,
+    costs: UnitCosts,
+    learned: LearnedTask | None,
 ) -> Iterator[VariantModel]:
     """Yield a variant with all of its deltas, and with fewer of them."""
     ports = tuple(_signature(variant, channel) for channel in task.reads)
     deltas = [place for place, port in enumerate(ports) if port.delta != BASE]
     if not deltas:
-        yield _variant_model(task, variant.name, ports, production, ratio, costs)
+        yield _variant_model(task, variant.name, ports, production, ratio, costs, learned)
         return
     counts = range(1, len(deltas) + 1) if len(deltas) <= _MOST_SUBSETS else (1, len(deltas))
     for chosen in itertools.chain.from_iterable(itertools.combinations(deltas, count) for count in counts):
@@ -121,7 +170,7 @@ def _variant_models(
         )
         names = ", ".join(task.reads[place] for place in chosen)
         name = variant.name if len(chosen) == len(deltas) else f"{variant.name}: {names}"
-        yield _variant_model(task, name, some, production, ratio, costs)
+        yield _variant_model(task, name, some, production, ratio, costs, learned)
 
 
 def _signature(variant: Variant, channel: str) -> PortSignature:
@@ -139,10 +188,18 @@ def _unchanged(port: PortSignature) -> PortSignature:
 
 
 def _variant_model(
-    task: Task, name: str, ports: tuple[PortSignature, ...], production: Production, ratio: float, costs: UnitCosts
+    task: Task,
+    name: str,
+    ports: tuple[PortSignature, ...],
+    production: Production,
+    ratio: float | None,
+    costs: UnitCosts,
+    learned: LearnedTask | None,
 ) -> VariantModel:
     """Return the model of a variant with the given ports."""
     incremental = any(port.delta != BASE for port in ports)
+    if ratio is None:
+        ratio = 1.0 if learned is None else learned.delta_share if incremental else learned.base_share
     cost: list[float] = []
     rows: list[float] = []
     for port in ports:
@@ -158,6 +215,6 @@ def _variant_model(
         produces=BASE if production is Production.BASE or not incremental else STRONG,
         synchronous=task.view is not None and len(task.reads) > 1,
         keeps_monotone=True,
-        cost=costs.model(*cost),
+        cost=costs.model(*cost) if learned is None else learned.cost(ports),
         rows=LinearModel(0.0, tuple(rows)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from kilonova.model.bound import Bound
@@ -42,12 +42,14 @@ class Scenario:
         bounds: its bounds.
         accepts: the block types that the consumers of each output channel accept.
         feeds: the arrivals.
+        stored: rows of the channels at the beginning, all of them up to date; none if the channels are empty.
     """
 
     workflow: WorkflowModel
     bounds: tuple[Bound, ...]
     accepts: Mapping[str, frozenset[BlockType]]
     feeds: tuple[Feed, ...]
+    stored: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from kilonova.schedule.asynchrony.execution_plan import (
     UnmetOutput,
 )
 from kilonova.schedule.asynchrony.linear_model import LinearModel
-from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
+from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, PointSet, Provenance
 from kilonova.schedule.asynchrony.pruning import Pruning
 from kilonova.schedule.asynchrony.scenario import Arrival, Scenario, arrivals_of
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
@@ -142,18 +142,24 @@ class _World:
     def begin(
         cls, scenario: Scenario, start: datetime, randomness: random.Random, computers: int, noise: float
     ) -> _World:
-        """Return a workflow whose channels are empty."""
-        paths = scenario.workflow.paths
-        origin = {name: (ORIGIN,) * len(each) for name, each in paths.items()}
+        """Return a workflow whose channels are empty, or up to date with what is stored."""
+        workflow, stored = scenario.workflow, scenario.stored
+        first: PointSet = ((1, 1),) if stored else ORIGIN
+        reflected = {name: (first,) * len(each) for name, each in workflow.paths.items()}
+        point = 1 if stored else 0
+        begun = ArrivalTimes((1,), (start,)) if stored else ArrivalTimes()
         return cls(
             scenario,
             randomness,
             computers,
             noise,
-            AsynchronousScheduler(scenario.workflow, scenario.bounds),
-            {name: (DataBlock(name, BASE, None, origin[name], 0.0, (0, 0)),) for name in paths},
-            {name: ArrivalTimes() for name in paths if name not in scenario.workflow.writer},
-            {name: origin[name] for name in scenario.accepts},
+            AsynchronousScheduler(workflow, scenario.bounds),
+            {
+                name: (DataBlock(name, BASE, None, each, stored.get(name, 0.0), (point, point)),)
+                for name, each in reflected.items()
+            },
+            {name: begun for name in workflow.paths if name not in workflow.writer},
+            {name: reflected[name] for name in scenario.accepts},
         )
 
     def state(self, now: datetime) -> SchedulingState:

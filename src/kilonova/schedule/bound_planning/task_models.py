@@ -16,6 +16,7 @@ from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Production, Variant
 from kilonova.schedule.asynchrony.conversions import built_in_conversions
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
+from kilonova.schedule.asynchrony.declared_workflow import LearnedTask
 from kilonova.schedule.asynchrony.linear_model import LinearModel, Measurement, fit_linear
 from kilonova.schedule.asynchrony.workflow_model import (
     ChannelModel,
@@ -27,6 +28,7 @@ from kilonova.schedule.asynchrony.workflow_model import (
 )
 from kilonova.schedule.bound_planning.planned_task import PlannedTask
 from kilonova.schedule.costs import LinearCost, fit
+from kilonova.schedule.due import TaskState
 from kilonova.schedule.query_shape import shape_of
 
 FULL, SEPARATOR = "full", " of "
@@ -91,7 +93,7 @@ def _variant_models(
         cost, beside = _cost(task, RefreshMethod.INCREMENTAL, len(chosen)), 0.0
         for read, port in zip(task.reads, ports, strict=True):
             beside += channels[read].size if port.form in (PortForm.HELD, PortForm.DELTA) else 0.0
-        share = _delta_share(task, channels)
+        share = _delta_share(task.state, _base_share(task.reads, task.writes, channels))
         yield VariantModel(
             name=name,
             ports=ports,
@@ -106,7 +108,7 @@ def _full(task: PlannedTask, name: str, channels: Mapping[str, ChannelState]) ->
     ports = tuple(PortSignature(PortForm.BASE) for _ in task.reads)
     method = RefreshMethod.FROM_SOURCES if task.parts else RefreshMethod.FULL
     cost = _cost(task, method, len(ports))
-    share = _base_share(task, channels)
+    share = _base_share(task.reads, task.writes, channels)
     return VariantModel(
         name=name,
         ports=ports,
@@ -148,18 +150,37 @@ def _cost(task: PlannedTask, method: RefreshMethod, moved: int) -> LinearCost:
     return LinearCost(*map(sum, zip(*costs, strict=True)))
 
 
-def _delta_share(task: PlannedTask, channels: Mapping[str, ChannelState]) -> float:
+def learned_task(state: TaskState, channels: Mapping[str, ChannelState]) -> LearnedTask:
+    """Return the costs and sizes of a task as its runs have shown them.
+
+    Args:
+        state: the task.
+        channels: the channels that it reads and writes.
+    """
+    costs = fit(state.samples, shape_of(state.task), state.idle)
+    base = _base_share(state.task.reads, state.task.writes[0], channels)
+    return LearnedTask(
+        changes=tuple(
+            costs.linear(RefreshMethod.INCREMENTAL, moved) for moved in range(1, 1 + max(1, len(state.task.reads)))
+        ),
+        whole=costs.linear(RefreshMethod.FULL, len(state.task.reads)),
+        delta_share=_delta_share(state, base),
+        base_share=base,
+    )
+
+
+def _delta_share(state: TaskState, base_share: float) -> float:
     """Return the bytes of a change that are written per byte of a change that is read."""
     samples = [
         Measurement((float(each.input_size.change),), 0.0, float(each.written))
-        for each in task.state.samples
+        for each in state.samples
         if not each.method.renews and each.written and each.input_size.change
     ]
-    return fit_linear(LinearModel(0.0, (_base_share(task, channels),)), samples).per_input[0]
+    return fit_linear(LinearModel(0.0, (base_share,)), samples).per_input[0]
 
 
-def _base_share(task: PlannedTask, channels: Mapping[str, ChannelState]) -> float:
+def _base_share(reads: Iterable[str], writes: str, channels: Mapping[str, ChannelState]) -> float:
     """Return the bytes of the whole output per byte of the inputs."""
-    whole = sum(channels[name].size for name in task.reads)
-    written = channels[task.writes].size
+    whole = sum(channels[name].size for name in reads)
+    written = channels[writes].size
     return written / whole if whole and written else _USUAL_SHARE
