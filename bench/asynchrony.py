@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -62,11 +63,13 @@ WORKFLOWS = {
 }
 
 
-def measure(scale: Scale) -> list[Report]:
-    """Processing methods, schedulers, and large workflows."""
+def measure(scale: Scale) -> Iterable[Report]:
+    """Processing methods, schedulers, and large workflows; each report comes when it is there."""
     quick = scale is Scale.QUICK
     weeks, hours, runs, channels = (1, 2, 1, 100) if quick else (10, 4, 1, 1000)
-    return [_methods(weeks, runs), _schedulers(hours, runs), _large(channels)]
+    yield _large(channels)
+    yield _methods(weeks, runs)
+    yield _schedulers(hours, runs)
 
 
 def _run(scenario: Scenario, scheduler: PlanningScheduler, duration: timedelta, seed: int) -> SimulationResult:
@@ -96,6 +99,7 @@ def _methods(weeks: int, runs: int) -> Report:
             scenario = restrict(published.scenario)
             results = [_run(scenario, _full(scenario), weeks * 168 * HOUR, seed) for seed in range(runs)]
             lag, cost, seconds = _averages(results)
+            print(f"{name}, {method}: {seconds:.1f} s of scheduling", file=sys.stderr, flush=True)
             lags.setdefault(name, []).append(lag)
             rows.append((f"{name}, {method}", f"{lag:.3g}", f"{published.lags[place]:g}", f"{cost:.3g}", seconds))
             if not place:
@@ -155,6 +159,7 @@ def _schedulers(hours: int, runs: int) -> Report:
                 results.append(_run(scenario, chosen, hours * HOUR, seed))
             lag, cost, seconds = _averages(results)
             costs[scheduler] = cost
+            print(f"{name}, {scheduler}: {seconds:.1f} s of scheduling", file=sys.stderr, flush=True)
             rows.append((f"{name}, {scheduler}", f"{lag:.3g}", f"{cost:.3g}", seconds))
         goals.append(Goal(f"{name}: cost by that of GREEDY", costs["dynamic program"] / costs["GREEDY"], 1))
     return Report(
