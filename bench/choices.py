@@ -60,7 +60,7 @@ def measure(scale: Scale) -> list[Report]:
                 Goal(
                     "part of the cells in which the choice was the faster way, or within 10% of it",
                     statistics.mean(right),
-                    0.9,
+                    0.95,
                     at_least=True,
                 )
             ],

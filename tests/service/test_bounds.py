@@ -212,6 +212,17 @@ def test_bounds_that_no_variant_keeps_are_refused_with_the_reason(shop: Project)
     assert [each.bound.path for each in shop.bounds(["labelled"])] == [("pages", "label")]
 
 
+def test_bounds_below_a_billion_paths_are_not_checked(shop: Project) -> None:
+    workflow = kn.Workflow("diamonds")
+    workflow.channel("c0", "k int, v int")
+    for number in range(30):
+        workflow.view(f"l{number}", f"SELECT k, v FROM c{number} WHERE v > 1")
+        workflow.view(f"r{number}", f"SELECT k, v FROM c{number} WHERE v < 1")
+        workflow.view(f"c{number + 1}", f"SELECT a.k, b.v FROM l{number} a JOIN r{number} b ON a.k = b.k")
+    workflow.bound_inconsistency("c30", "1 week")
+    assert [each.bound.channel for each in shop.plan(workflow).bounds] == ["c30"]
+
+
 def test_a_bound_that_runs_have_been_too_slow_for_is_refused(shop: Project) -> None:
     limit, method = timedelta(milliseconds=20), RefreshMethod.INCREMENTAL
     for number in range(1, 4):

@@ -126,8 +126,9 @@ class WorkflowDefinition:
         front = [task]
         while front:
             after = [reader for item in front for channel in item.writes for reader in self._readers.get(channel, ())]
-            front = [item for item in after if item.name not in reached and item.name != task.name]
-            reached |= {item.name: item for item in front}
+            found = {item.name: item for item in after if item.name not in reached and item.name != task.name}
+            front = list(found.values())  # each once: the paths to a task may be very many
+            reached |= found
         return tuple(reached.values())
 
     def order(self) -> tuple[Task, ...]:

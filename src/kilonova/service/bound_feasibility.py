@@ -17,11 +17,15 @@ from kilonova.schedule.asynchrony.data_block import MONOTONE
 from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
 from kilonova.schedule.asynchrony.feasibility import ExpectedArrival, unkeepable_reason
 
+_MOST_PATHS = 100
+"""Number of paths up to which the bounds of a channel are checked; a check takes some seconds then."""
+
 
 def refuse_unkeepable(changed: Collection[str], bounds: Iterable[Bound], whole: WorkflowDefinition) -> None:
     """Check that the bounds of some channels can be kept by some variants of the tasks before them.
 
-    Channels that are computed from one with several writers are not checked: they run as their triggers say.
+    Channels that are computed from one with several writers are not checked: they run as their triggers say. Nor are
+    those that very many paths lead to.
 
     Args:
         changed: the channels on which bounds have changed.
@@ -36,6 +40,8 @@ def refuse_unkeepable(changed: Collection[str], bounds: Iterable[Bound], whole: 
         part = _upstream(channel, whole)
         if part is None:
             continue
+        if _path_count(channel, part) > _MOST_PATHS:
+            continue
         names = {each.name for each in part.channels}
         model = model_of(part, {})
         own = [each for each in known if each.channel in names]
@@ -49,6 +55,15 @@ def refuse_unkeepable(changed: Collection[str], bounds: Iterable[Bound], whole: 
                 hint="Add a variant that recomputes its output (-> kn.Base), or that reads new data (kn.New) of the"
                 " channel that is read as a whole; or raise or remove the bound",
             )
+
+
+def _path_count(channel: str, part: WorkflowDefinition) -> int:
+    """Return how many paths lead to a channel: there may be too many of them to list."""
+    counts: dict[str, int] = {}
+    for task in part.order():
+        count = sum(counts.get(name, 1) for name in task.reads if name not in task.writes)
+        counts |= dict.fromkeys(task.writes, count)
+    return counts[channel]
 
 
 def _upstream(channel: str, whole: WorkflowDefinition) -> WorkflowDefinition | None:

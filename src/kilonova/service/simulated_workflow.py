@@ -144,7 +144,7 @@ def simulate_workflows(
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What a project knows of a declared workflow.
+    """Past of a declared workflow, as far as a project knows it.
 
     Attributes:
         tasks: the costs and sizes of tasks that have run often enough.

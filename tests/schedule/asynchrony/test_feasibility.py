@@ -98,11 +98,11 @@ def test_no_machine_keeps_rows_consistent_that_no_variant_writes_again(limit: ti
     """New pages get the newest scores, and old ones keep theirs."""
     inconsistent = InconsistencyBound(channel="labelled", limit=limit)
     one_sided = with_variants("asynchronous left")
-    reason = unkeepable_reason("labelled", one_sided, [behind(ZERO), inconsistent])
+    reason = unkeepable_reason("labelled", one_sided, (behind(ZERO), inconsistent))
     assert reason is not None
     assert "inconsistent, the limit is" in reason
-    assert unkeepable_reason("labelled", one_sided, [inconsistent]) is not None
-    assert unkeepable_reason("labelled", one_sided, [behind(limit)]) is None
+    assert unkeepable_reason("labelled", one_sided, (inconsistent,)) is not None
+    assert unkeepable_reason("labelled", one_sided, (behind(limit),)) is None
     for other in ("batch", "incremental"):
         both = with_variants("asynchronous left", other)
-        assert unkeepable_reason("labelled", both, [behind(ZERO), inconsistent]) is None
+        assert unkeepable_reason("labelled", both, (behind(ZERO), inconsistent)) is None

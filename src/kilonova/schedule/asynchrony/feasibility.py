@@ -7,9 +7,10 @@ and is not compared with what plans take.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from kilonova.model.bound import ZERO, Bound, InconsistencyBound, StalenessBound, next_due
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
@@ -98,7 +99,8 @@ def infeasible_bounds(
     return tuple(found)
 
 
-def unkeepable_reason(channel: str, workflow: WorkflowModel, bounds: Iterable[Bound]) -> str | None:
+@lru_cache(maxsize=1000)  # a transaction under the writers' lock decides what was decided before it
+def unkeepable_reason(channel: str, workflow: WorkflowModel, bounds: tuple[Bound, ...]) -> str | None:
     """Return why the bounds of a channel cannot be kept on any machine, however fast; None if they can.
 
     The planner is given small arrivals on all sources in turn, further apart than every limit. If it finds no plan any

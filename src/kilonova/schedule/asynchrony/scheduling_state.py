@@ -1,4 +1,4 @@
-"""What the scheduler decides from: the blocks of each channel, the outputs and the time."""
+"""Input of the scheduler's decisions: the blocks of each channel, the outputs and the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation found: runs, violations of bounds, and the states of the bounds over time."""
+"""Result of a simulation: runs, violations of bounds, and the states of the bounds over time."""
 
 from __future__ import annotations
 
