@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 import kilonova as kn
 from kilonova.catalog import servers
 from kilonova.errors import TaskFailed
+from kilonova.schedule.run_scope import RunScope
 from kilonova.service.project import Project
 from kilonova.service.reports import RunReport
 from tests.catalog.building import claim_batches, fire_triggers
@@ -107,7 +108,7 @@ def test_a_run_reads_as_far_as_its_claim_says_and_the_next_one_the_rest(project:
         fire_triggers(tx)
         [batch], _ = claim_batches(tx, "one", 10)
     [claim] = batch.claims
-    project.runner.run_claim(replace(claim, until={"a": 1}))
+    project.runner.run_claim(replace(claim, scope=RunScope(until={"a": 1})))
     assert read(project, "copied") == [(1,)]
     insert(project, "a", 3)
     assert set(server.turn()) == {"copied"}

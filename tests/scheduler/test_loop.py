@@ -41,6 +41,7 @@ from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger
 from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.schedule.run_scope import RunScope
 from kilonova.schedule.scheduler import Decision, Observation, Scheduler, TriggerScheduler
 from kilonova.scheduler import loop
 from kilonova.scheduler.loop import Server
@@ -233,7 +234,9 @@ class Hoarder:
         decision = TriggerScheduler().decide(observation)
         if len(observation.queued) + len(decision.queued) < self._firings:
             return replace(decision, batches=(), next_check=None)
-        held_back = tuple(tuple(replace(run, until={"clicks": 3}) for run in batch) for batch in decision.batches)
+        held_back = tuple(
+            tuple(replace(run, scope=RunScope(until={"clicks": 3})) for run in batch) for batch in decision.batches
+        )
         return replace(decision, batches=held_back)
 
 
@@ -246,7 +249,7 @@ def test_a_server_starts_what_its_scheduler_decides(project: Project) -> None:
             ingested(project.catalog, "clicks")
             until(lambda number=number: len(states(project)) == number)
         claimed = stage.until_claimed(1)
-        assert (claimed.binding, len(claimed.firings), claimed.until) == ("a", 10, {"clicks": 3})
+        assert (claimed.binding, len(claimed.firings), claimed.scope.until) == ("a", 10, {"clicks": 3})
         assert decode(encode(Batch((claimed,)))) == Batch((claimed,))
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import kilonova as kn
-from kilonova.catalog import channel_store, scheduling, servers
+from kilonova.catalog import channel_store, firings, scheduling, servers
 from kilonova.catalog.bound_observation import implicit_bindings, observe_bounds, without_repeated
 from kilonova.catalog.bound_status import bound_statuses
+from kilonova.catalog.firings import Claim
 from kilonova.errors import BoundViolated, KilonovaError
 from kilonova.model.bound_phase import BoundPhase
+from kilonova.model.firing import Firing
 from kilonova.model.schema import Schema
 from kilonova.schedule.bound_planning.bound_decision import BoundDecision, decide_bound_runs
 from kilonova.schedule.bound_planning.bound_run import BoundRun
@@ -76,36 +78,50 @@ class World:
             servers.register(tx, "server", "tests", timedelta(days=10_000))
         self.started: list[BoundRun] = []
         self.decision = BoundDecision()
+        self.lost = 0
 
     def arrive(self, channel: str, schema: Schema, rows: Sequence[tuple[int, ...]]) -> None:
         self.project.ingest(channel, Rows(schema, tuple(rows)))  # type: ignore[arg-type]
 
     def serve(self, rounds: int = 20) -> None:
         """Start what bounds and triggers want, until there is nothing more."""
-        catalog = self.project.catalog
         for _ in range(rounds):
-            with catalog.reading() as tx:
-                observed = observe_bounds(tx)
-                assert observed is not None
-                self.decision = decide_bound_runs(observed)
-                runs = without_repeated(tx, self.decision.runs)
-                bounded = implicit_bindings(tx, self.decision.managed)
-            with catalog.writing() as tx:
-                numbers = scheduling.trigger_interests(tx).every
-                seen = scheduling.observe(tx, numbers, free_workers=4, bound_runs=runs, bounded=bounded)
-                batches = scheduling.store(tx, TriggerScheduler().decide(seen), "server")
-            if not batches:
+            if not self.start():
                 return
-            self.started += runs
-            for claim in (claim for batch in batches for claim in batch.claims):
-                self.clock.forward(1)
-                try:
-                    self.project.runner.run_claim(claim)
-                except BoundViolated:
-                    pass  # a task that cannot be recomputed may be unable to keep it
-                except KilonovaError as error:
-                    raise AssertionError(f"{claim}: {error}") from error
         raise AssertionError("there is always more to do")
+
+    def start(self) -> bool:
+        """Start what bounds and triggers want now; return whether there was anything."""
+        catalog = self.project.catalog
+        with catalog.reading() as tx:
+            observed = observe_bounds(tx)
+            assert observed is not None
+            self.decision = decide_bound_runs(observed)
+            runs = without_repeated(tx, self.decision.runs)
+            bounded = implicit_bindings(tx, self.decision.managed)
+        with catalog.writing() as tx:
+            numbers = scheduling.trigger_interests(tx).every
+            seen = scheduling.observe(tx, numbers, free_workers=4, bound_runs=runs, bounded=bounded)
+            batches = scheduling.store(tx, TriggerScheduler().decide(seen), "server")
+        self.started += runs
+        for claim in (claim for batch in batches for claim in batch.claims):
+            self.clock.forward(1)
+            if self.lost:
+                self.lose(claim)
+                continue
+            try:
+                self.project.runner.run_claim(claim)
+            except BoundViolated:
+                pass  # a task that cannot be recomputed may be unable to keep it
+            except KilonovaError as error:
+                raise AssertionError(f"{claim}: {error}") from error
+        return bool(batches)
+
+    def lose(self, claim: Claim) -> None:
+        """Let the worker or the server of a claimed run end before it begins."""
+        self.lost -= 1
+        with self.project.catalog.writing() as tx:
+            firings.requeue(tx, claim, counted=self.lost % 2 == 0)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and serve whenever a run is due."""
@@ -125,6 +141,11 @@ class World:
         (found,) = self.project.look_up([state.snapshot(state.latest_kept)])
         assert isinstance(found, Rows), found
         return Counter(found.rows)
+
+    def fired(self, binding: str) -> Firing:
+        """Return the last firing of a binding."""
+        with self.project.catalog.reading() as tx:
+            return firings.last(tx, [binding])[binding]
 
     def last(self, binding: str) -> BoundRun:
         return next(run for run in reversed(self.started) if run.binding == binding)

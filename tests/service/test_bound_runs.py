@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kilonova.model.firing import FiringState
 from kilonova.schedule import costs
 from kilonova.schedule.bound_planning import task_models
 from tests.service.bounded_search import CLICKS, PAGES, World, workflow
@@ -96,3 +97,54 @@ def test_a_run_by_hand_recomputes_what_would_be_too_inconsistent(tmp_path: Path)
         "the first score was replaced eight days before"
     )
     assert "inconsistent" in world.project.runs(1)[0].made[0].reason
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_lost_run_is_retried_as_it_was_planned(tmp_path: Path, times: int) -> None:
+    world = World(tmp_path, workflow())
+    world.arrive("clicks", CLICKS, [(1, 1), (1, 2)])
+    world.arrive("pages", PAGES, [(10, 1)])
+    world.serve()
+    world.clock.forward(HOUR)
+    world.arrive("clicks", CLICKS, [(1, 3)])
+    world.arrive("pages", PAGES, [(11, 1)])
+    world.lost = times
+    world.started.clear()
+    world.serve()
+    assert [run.binding for run in world.started] == ["join_new"], "it is not planned a second time"
+    assert world.rows("scored_pages") == {(10, 1, 2): 1, (11, 1, 2): 1}, "by the same variant, up to the same points"
+    fired = world.fired("join_new")
+    assert (fired.state, world.violated()) == (FiringState.SUCCEEDED, [])
+
+
+def test_new_input_waits_for_a_lost_run(tmp_path: Path) -> None:
+    world = World(tmp_path, workflow())
+    world.arrive("clicks", CLICKS, [(1, 1)])
+    world.arrive("pages", PAGES, [(10, 1)])
+    world.serve()
+    world.clock.forward(HOUR)
+    world.arrive("pages", PAGES, [(11, 1)])
+    world.lost = 1
+    world.start()
+    world.arrive("pages", PAGES, [(12, 1)])
+    world.started.clear()
+    world.serve()
+    assert [run.until["pages"] for run in world.started] == [3], "only what has arrived since is planned"
+    assert world.rows("scored_pages") == {(page, 1, 1): 1 for page in (10, 11, 12)}
+
+
+def test_a_lost_run_whose_input_was_read_meanwhile_is_skipped(tmp_path: Path) -> None:
+    world = World(tmp_path, workflow())
+    world.arrive("clicks", CLICKS, [(1, 1)])
+    world.arrive("pages", PAGES, [(10, 1)])
+    world.serve()
+    world.clock.forward(HOUR)
+    world.arrive("pages", PAGES, [(11, 1)])
+    world.lost = 1
+    world.start()
+    world.arrive("pages", PAGES, [(12, 1)])
+    world.project.run(["join_new"])
+    world.serve()
+    fired = world.fired("join_new")
+    assert (fired.state, fired.reason) == (FiringState.SKIPPED, "none of its tasks has new input")
+    assert world.rows("scored_pages") == {(page, 1, 1): 1 for page in (10, 11, 12)}

@@ -19,6 +19,7 @@ from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.scheduling import running_bindings
 from kilonova.catalog.validity import arrivals, present
 from kilonova.model.bound import Bound, StalenessBound, place_of
+from kilonova.model.firing import FiringState
 from kilonova.model.workflow_path import declared_form, paths_to
 from kilonova.schedule.asynchrony.provenance import ArrivalTimes
 from kilonova.schedule.bound_planning.bound_observation import BoundObservation
@@ -52,7 +53,7 @@ def observe_bounds(tx: Transaction, tried: Iterable[Bound] = ()) -> BoundObserva
         bounds=tuple(bound for bound in applying if bound.channel in known.channels),
         arrivals=_arrivals(tx, known),
         bindings={name: owner[name] for name in names if owner.get(name) in paused},
-        running=frozenset((*running_bindings(tx), *(name for name, is_paused in paused.items() if is_paused))),
+        running=frozenset((*running_bindings(tx), *_retried(tx), *(name for name, held in paused.items() if held))),
     )
 
 
@@ -65,6 +66,14 @@ def implicit_bindings(tx: Transaction, tasks: Collection[str]) -> frozenset[str]
         .where(is_among(tx, task.name, tasks), binding.implicit)
     )
     return frozenset(tx.connection.execute(query).scalars())
+
+
+def _retried(tx: Transaction) -> Iterable[str]:
+    """Return the bindings whose planned run was lost, and waits to start again."""
+    firing, binding = tables.firing.c, tables.binding.c
+    query = select(binding.name).join(tables.firing, firing.binding_id == binding.id)
+    queued = query.where(firing.state == FiringState.QUEUED.value, firing.scope.is_not(None))
+    return tx.connection.execute(queued).scalars()
 
 
 def without_repeated(tx: Transaction, runs: Iterable[BoundRun]) -> tuple[BoundRun, ...]:

@@ -35,6 +35,7 @@ from kilonova.model.trigger import (
 from kilonova.model.version import Reflection, Version
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.model.watched_file import Fingerprint
+from kilonova.schedule.run_scope import RunScope
 
 
 def schema_to_json(schema: Schema) -> list[list[Any]]:
@@ -380,6 +381,16 @@ def progress_from_json(value: dict[str, Any]) -> RunProgress:
     """Decode the output of `progress_to_json`."""
     going = tuple(StepProgress(step, TaskCount(done, total)) for step, done, total in value["going"])
     return RunProgress(steps=value["steps"], ended=value["ended"], going=going)
+
+
+def scope_to_json(scope: RunScope) -> dict[str, Any]:
+    """Encode the scope of a run."""
+    return {"until": dict(scope.until), "tasks": list(scope.tasks), "variants": dict(scope.variants)}
+
+
+def scope_from_json(value: dict[str, Any]) -> RunScope:
+    """Decode the output of `scope_to_json`."""
+    return RunScope(until=value["until"], tasks=tuple(value["tasks"]), variants=value["variants"])
 
 
 def estimates_to_json(estimates: Mapping[RefreshMethod, float]) -> dict[str, float]:

@@ -57,7 +57,7 @@ _LOCK = 0x6B696C6F6E6F7661
 NOTICE = "kilonova"
 """Name of the PostgreSQL `NOTIFY` channel on which events are announced."""
 
-REVISION = "0038"
+REVISION = "0039"
 """Revision of the tables that this release requires."""
 
 _OLDEST = "0033"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import assert_never
@@ -19,6 +19,7 @@ from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next
 from kilonova.model.run import RunFailure
 from kilonova.model.trigger import Occurrence, describe_trigger
 from kilonova.schedule.queueing import QueuedFiring
+from kilonova.schedule.run_scope import ALL_DUE, RunScope
 
 ATTEMPTS = 3
 """Maximum number of attempts of a firing whose runs crash their processes or meet transient errors.
@@ -73,6 +74,7 @@ def queue(tx: Transaction, queued: Sequence[QueuedFiring]) -> list[int]:
             "stuck": False,
             "attempts": 0,
             "due_only": each.due_only,
+            "scope": None if each.scope is None else codec.scope_to_json(each.scope),
         }
         for each in queued
     ]
@@ -90,17 +92,13 @@ class Claim:
         binding: its name.
         firings: the firings, which one run completes.
         server: the server.
-        until: the points up to which the run reads channels that it does not write; others are read to the newest.
-        tasks: the tasks that run even if they are not due.
-        variants: the variants by which tasks run; the others choose.
+        scope: what the run executes and how far it reads.
     """
 
     binding: str
     firings: tuple[int, ...]
     server: str
-    until: Mapping[str, int] = field(default_factory=dict, hash=False)
-    tasks: tuple[str, ...] = ()
-    variants: Mapping[str, str] = field(default_factory=dict, hash=False)
+    scope: RunScope = ALL_DUE
 
 
 @dataclass(frozen=True, slots=True)

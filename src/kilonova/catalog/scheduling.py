@@ -203,6 +203,7 @@ def observe(
                 occurrence=Occurrence(row.occurrence, row.time),
                 attempts=row.attempts,
                 number=row.id,
+                scope=None if row.scope is None else codec.scope_from_json(row.scope),
             )
             for row in waiting
         ),
@@ -245,6 +246,7 @@ def _queued(dialect: str) -> Select[Any]:
             firing.occurrence,
             firing.time,
             firing.attempts,
+            firing.scope,
             *_BINDING,
             name.label("sorted"),
             func.min(firing.time).over(partition_by=binding.id).label("oldest"),
@@ -315,9 +317,7 @@ def store(tx: Transaction, decision: Decision, server: str) -> list[Batch]:
                 binding=run.binding,
                 firings=tuple(each.number or numbers[each] for each in run.firings),
                 server=server,
-                until=run.until,
-                tasks=run.tasks,
-                variants=run.variants,
+                scope=run.scope,
             )
             for run in batch
         ]

@@ -401,6 +401,7 @@ firing = Table(
     Column("stuck", Boolean),
     Column("lost", Integer),
     Column("due_only", Boolean, nullable=False),
+    Column("scope", JSON(none_as_null=True)),
     Column("reason", Text),
     UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
     Index("firing_by_binding", "binding_id", "id"),

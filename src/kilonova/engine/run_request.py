@@ -69,7 +69,7 @@ class RunFirings:
     @property
     def until(self) -> Mapping[str, int]:
         """The points up to which channels are read that the run does not write; others are read to the newest."""
-        return self.claimed.until
+        return self.claimed.scope.until
 
 
 RunRequest = RunDue | RunTasks | RunFirings
@@ -164,7 +164,7 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
             channels=known.channels,
             until=until,
             followed=registry.followed_channels(tx, writes),
-            variants=request.claimed.variants if isinstance(request, RunFirings) else {},
+            variants=request.claimed.scope.variants if isinstance(request, RunFirings) else {},
             limits={name: limit for name, limit in inconsistency_limits(tx).items() if name in writes},
         ),
         binding=binding,
@@ -192,13 +192,21 @@ def _requested(tx: Transaction, request: RunRequest) -> tuple[PlannerInput, dict
         known = known.without_schedules()
     if asked:
         return known, dict.fromkeys(known.newest, RunReason.ASKED), known.newest
+    if isinstance(request, RunFirings) and _overtaken(known, request.until):
+        return known, {}, {}
     chosen = {state.task.name: state for state in due_tasks(known, request.until)}
     needs = dict.fromkeys(chosen, RunReason.NEW_INPUT)
-    for name in request.claimed.tasks if isinstance(request, RunFirings) else ():
+    for name in request.claimed.scope.tasks if isinstance(request, RunFirings) else ():
         if name in known.newest:
             chosen.setdefault(name, known.newest[name])
             needs[name] = RunReason.ASKED
     return known, needs, chosen
+
+
+def _overtaken(known: PlannerInput, until: Mapping[str, int]) -> bool:
+    """Return whether a task has read beyond the points up to which a run, which was lost and is retried, is to read."""
+    reading = ((state, name) for state in known.newest.values() for name in state.task.reads)
+    return any(state.cursor(name) > until[name] for state, name in reading if name in until)
 
 
 def _pins(
@@ -234,7 +242,7 @@ def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ..
     for claimed in claims:
         known, _, states = _requested(tx, RunFirings(claimed))
         for state in states.values():
-            choice = choose(state, known.channels, claimed.until)
+            choice = choose(state, known.channels, claimed.scope.until)
             if choice.variant.logic.shareable:
                 for each in port_inputs(choice, known.channels):
                     if each.port.channel not in state.task.writes:

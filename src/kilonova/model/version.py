@@ -228,14 +228,27 @@ class Version:
             mine[path] = _entry((r.logic, r.first, r.last) for r in (*mine.get(path, ()), *entry))
         return Version.of(mine)
 
-    def advanced(self, start: Version, end: Version) -> Version:
+    def advanced(self, start: Version, end: Version, computed: Version | None = None) -> Version:
         r"""Return the version after a delta from `start` to `end` was applied to this one: (V₁ \ V₂) ∪ V₃.
 
         Paths that the delta does not contain stay as they are.
+
+        Args:
+            start: the version from which the delta leads.
+            end: the version to which it leads.
+            computed: this version before it was found to reflect later points, too, because nothing had changed. What
+                the delta replaces may be named by an earlier point in `start` than here.
+
+        >>> computed, unchanged = Version.source("a", 3), Version.source("a", 4)
+        >>> print(unchanged.advanced(computed, Version.source("a", 5), computed))
+        a 5
         """
         mine, old, new = dict(self.entries), dict(start.entries), dict(end.entries)
+        before = mine if computed is None else dict(computed.entries)
         for path, entry in new.items():
             kept = _minus(mine.get(path, ()), old.get(path, ()))
+            if before is not mine:
+                kept = _minus(kept, _minus(kept, _minus(before.get(path, ()), old.get(path, ()))))
             mine[path] = _entry((r.logic, r.first, r.last) for r in (*kept, *entry))
         return Version.of(mine)
 

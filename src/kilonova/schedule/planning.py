@@ -613,7 +613,9 @@ def output_version(
     """
     task, logic = choice.state.task, choice.state.logic
     own = channels[output]
-    before = own.committed.by(task.name) if own.channel.several_writers else own.reflected(own.latest_readable)
+    before = computed = own.committed.by(task.name)
+    if not own.channel.several_writers:
+        before, computed = own.reflected(own.latest_readable), own.version(own.latest_readable)
     migrated = choice.method is RefreshMethod.MIGRATION
     renewed = migrated or is_rewritten(choice, own.channel)
     version = Version() if renewed else before
@@ -627,8 +629,11 @@ def output_version(
         if renewed:
             version = version.joined(end)
         else:
-            start = channel.version(each.start).through(task.name, logic) if each.port.mode.advances else end
-            version = version.advanced(start, end)
+            if each.port.mode.advances:
+                start = channel.version(each.start).through(task.name, logic)
+                version = version.advanced(start, end, computed)
+            else:
+                version = version.advanced(end, end)
     read = [channels[name].version(channels[name].latest_readable) for name in {*task.reads, *task.sources}]
     kept = (point.version for point in own.readable_points)
     return version.with_detached(before, read).without_ended(kept)

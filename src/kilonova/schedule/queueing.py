@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kilonova.model.trigger import Occurrence
+from kilonova.schedule.run_scope import RunScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class QueuedFiring:
         attempts: the number of its runs that were abandoned.
         number: its number; None until it is stored.
         due_only: whether only those tasks of the binding are to run that are due.
+        scope: the scope of its run, which then completes no other firing; None for everything that is due.
     """
 
     binding: str
@@ -29,6 +31,7 @@ class QueuedFiring:
     attempts: int = 0
     number: int | None = None
     due_only: bool = False
+    scope: RunScope | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,9 @@ class QueuedBinding:
 
     @property
     def merge_window(self) -> float | None:
-        """Return the merge window; None after an abandoned run, which is retried without merging."""
-        return None if any(each.attempts for each in self.firings) else self.binding.merge_window
+        """Return the merge window; None for a run with a scope, and after an abandoned run, which is retried alone."""
+        alone = any(each.attempts or each.scope for each in self.firings)
+        return None if alone else self.binding.merge_window
 
 
 def batch_bindings(
@@ -91,8 +95,8 @@ def batch_bindings(
             batches = [batch for batch in batches if batch not in near]
         batches.append([*(other for batch in near for other in batch), one])
     batches += [[each] for each in every if each.merge_window is None]
-    ready = tuple(tuple(batch) for batch in batches if _start_time(batch) <= now)
-    later = [_start_time(batch) for batch in batches if _start_time(batch) > now]
+    ready = tuple(tuple(batch) for batch in batches if not _waits(batch, now))
+    later = [_start_time(batch) for batch in batches if _waits(batch, now)]
     return ready, min(later) if later else None
 
 
@@ -144,6 +148,11 @@ def _urgency(batch: tuple[QueuedBinding, ...], counts: Mapping[str, int]) -> tup
 def _share(one: QueuedBinding, other: QueuedBinding) -> bool:
     """Return whether two bindings read a common input."""
     return not one.binding.reads.isdisjoint(other.binding.reads)
+
+
+def _waits(batch: Sequence[QueuedBinding], now: datetime) -> bool:
+    """Return whether a batch still waits for others; not if the clock was set back since one of them became due."""
+    return _start_time(batch) > now and all(each.since <= now for each in batch)
 
 
 def _start_time(batch: Iterable[QueuedBinding]) -> datetime:

@@ -15,7 +15,7 @@ observation; one that starts fewer runs returns fewer batches, and its firings s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
@@ -23,6 +23,7 @@ from typing import Protocol
 from kilonova.model.trigger import Occurrence, Trigger, TriggerState
 from kilonova.schedule.bound_planning.bound_run import BoundRun
 from kilonova.schedule.queueing import ObservedBinding, QueuedBinding, QueuedFiring, batch_bindings, select_bindings
+from kilonova.schedule.run_scope import ALL_DUE, RunScope
 from kilonova.schedule.trigger_evaluation import TriggerInputs, evaluate
 
 
@@ -80,16 +81,12 @@ class ScheduledRun:
     Attributes:
         binding: the binding.
         firings: its firings that the run completes.
-        until: the points up to which it reads channels that it does not write; it reads the others to the newest point.
-        tasks: the tasks that run even if they are not due.
-        variants: the variants by which tasks run; the others choose.
+        scope: what it executes and how far it reads.
     """
 
     binding: str
     firings: tuple[QueuedFiring, ...]
-    until: Mapping[str, int] = field(default_factory=dict, hash=False)
-    tasks: tuple[str, ...] = ()
-    variants: Mapping[str, str] = field(default_factory=dict, hash=False)
+    scope: RunScope = ALL_DUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +159,8 @@ def _start_bounded(observation: Observation) -> tuple[tuple[ScheduledRun], ...]:
             continue
         running[workflow] += 1
         occurrence = Occurrence(run.occurrence, observation.now)
-        firing = QueuedFiring(binding=run.binding, trigger=None, occurrence=occurrence, due_only=True)
-        found.append(
-            (
-                ScheduledRun(
-                    binding=run.binding, firings=(firing,), until=run.until, tasks=run.tasks, variants=run.variants
-                ),
-            )
-        )
+        firing = QueuedFiring(binding=run.binding, trigger=None, occurrence=occurrence, due_only=True, scope=run.scope)
+        found.append((ScheduledRun(binding=run.binding, firings=(firing,), scope=run.scope),))
     return tuple(found)
 
 
@@ -181,10 +172,18 @@ def _start(
     for each in (*observation.queued, *fired):
         if each.binding not in observation.running:
             firings.setdefault(each.binding, []).append(each)
-    queued = (QueuedBinding(observation.bindings[name], tuple(own)) for name, own in firings.items())
+    queued = (QueuedBinding(observation.bindings[name], _of_one_run(own)) for name, own in firings.items())
     ready, next_check = batch_bindings(queued, observation.now)
     running = Counter(observation.running.values())
     selected = select_bindings(ready, running, observation.free_workers, observation.workflow_limit)
-    return tuple(
-        tuple(ScheduledRun(binding=one.binding.name, firings=one.firings) for one in each) for each in selected
-    ), next_check
+    return tuple(tuple(map(_scheduled, each)) for each in selected), next_check
+
+
+def _of_one_run(queued: Sequence[QueuedFiring]) -> tuple[QueuedFiring, ...]:
+    """Return the firings of a binding that its next run completes: one that has a scope has a run of its own."""
+    scoped = next((firing for firing in queued if firing.scope is not None), None)
+    return tuple(queued) if scoped is None else (scoped,)
+
+
+def _scheduled(one: QueuedBinding) -> ScheduledRun:
+    return ScheduledRun(binding=one.binding.name, firings=one.firings, scope=one.firings[0].scope or ALL_DUE)

@@ -21,13 +21,14 @@ from kilonova.model.bound import Bound, BoundState, StalenessBound
 from kilonova.schedule.asynchrony.block_search import BlockSearch, SearchRules
 from kilonova.schedule.asynchrony.bound_states import bound_states
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck, Limits, declared_limits
-from kilonova.schedule.asynchrony.data_block import DataBlock
+from kilonova.schedule.asynchrony.data_block import BASE, DataBlock
 from kilonova.schedule.asynchrony.delta_chains import with_compulsory_chains
 from kilonova.schedule.asynchrony.execution_plan import Alternative, ExecutionPlan, Invocation, UnmetOutput
-from kilonova.schedule.asynchrony.frontiers import Frontiers, frontiers_of
-from kilonova.schedule.asynchrony.old_blocks import without_old_blocks
+from kilonova.schedule.asynchrony.frontiers import Frontiers, frontiers_of, reflected_upstream
+from kilonova.schedule.asynchrony.old_blocks import without_inapplicable_deltas, without_old_blocks
 from kilonova.schedule.asynchrony.optimized_blocks import OptimizedBlocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
+from kilonova.schedule.asynchrony.provenance import newest
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.search_entry import Entry, invocations_of
@@ -225,18 +226,27 @@ class AsynchronousScheduler:
         self, state: SchedulingState, channels: Iterable[str], frontiers: Frontiers, passes: frozenset[Pruning]
     ) -> Blocks:
         """Return the stored blocks of some channels that a search reads, given the frontiers."""
-        found: dict[str, tuple[DataBlock, ...]] = {}
         wanted = frozenset(channels)
-        for channel in self.workflow.order:
-            if channel not in wanted:
-                continue
-            blocks = state.blocks.get(channel, ())
-            frontier = frontiers.get(channel, frozenset())
-            if frontier and Pruning.OLD_BLOCKS in passes:
-                blocks = without_old_blocks(blocks, frontier)
-            if Pruning.DELTA_CHAINS in passes:
-                blocks = with_compulsory_chains(blocks, frontier)
-            found[channel] = blocks
+        found = {name: state.blocks.get(name, ()) for name in self.workflow.order if name in wanted}
+        if Pruning.OLD_BLOCKS in passes:
+            kept = {
+                name: without_old_blocks(blocks, frontiers[name]) if frontiers.get(name) else blocks
+                for name, blocks in found.items()
+            }
+            bases = {
+                name: [newest(each.target) for each in blocks if each.kind == BASE] for name, blocks in kept.items()
+            }
+            reflected = reflected_upstream(self.workflow, bases)
+            found = {
+                name: without_inapplicable_deltas(blocks, frontiers[name], reflected[name])
+                if frontiers.get(name)
+                else blocks
+                for name, blocks in kept.items()
+            }
+        if Pruning.DELTA_CHAINS in passes:
+            found = {
+                name: with_compulsory_chains(blocks, frontiers.get(name, frozenset())) for name, blocks in found.items()
+            }
         return found
 
     def _rules(

@@ -18,7 +18,17 @@ Frontiers = Mapping[str, frozenset[Newest]]
 
 def frontiers_of(workflow: WorkflowModel, outputs: Iterable[OutputState]) -> Frontiers:
     """Return the frontier set of each channel from which some outputs are computed."""
-    found: dict[str, set[Newest]] = {output.channel: {newest(output.head)} for output in outputs}
+    return reflected_upstream(workflow, {output.channel: {newest(output.head)} for output in outputs})
+
+
+def reflected_upstream(workflow: WorkflowModel, points: Mapping[str, Iterable[Newest]]) -> Frontiers:
+    """Return the points of each channel that are reflected by given points of channels downstream, or given themselves.
+
+    Args:
+        workflow: the workflow.
+        points: the newest points of some blocks, by channel.
+    """
+    found = {name: set(each) for name, each in points.items()}
     for name in reversed(workflow.order):
         task, frontier = workflow.writer.get(name), found.get(name)
         if task is None or frontier is None:

@@ -1,4 +1,9 @@
-"""Pruning: blocks that are older than all that is still to be processed (asynchronous scheduling, 6.2.1)."""
+"""Pruning: blocks that are older than all that is still to be processed (asynchronous scheduling, 6.2.1).
+
+The maximal pre-frontier base of a channel of which only changes are read may be its first base, so that deltas remain
+that nothing applies to: they lead from points before the frontier at which neither the channel nor one downstream has a
+base.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +29,37 @@ def without_old_blocks(blocks: tuple[DataBlock, ...], frontier: frozenset[Newest
     if oldest is None:
         return blocks
     return tuple(block for block in blocks if not precedes(newest(block.target), oldest))
+
+
+def without_inapplicable_deltas(
+    blocks: tuple[DataBlock, ...], frontier: frozenset[Newest], bases: frozenset[Newest]
+) -> tuple[DataBlock, ...]:
+    """Return the blocks of a channel without deltas from before the frontier that do not continue anything.
+
+    Args:
+        blocks: the blocks.
+        frontier: the frontier set of the channel.
+        bases: the points that the bases of the channel, and those of channels downstream, reflect of it.
+    """
+    least = least_frontier(frontier)
+    old = [block for block in blocks if block.start is not None and precedes(newest(block.start), least)]
+    if not old:
+        return blocks
+    reached = [set(entries) for entries in zip(*bases, *frontier, strict=True)]
+    waiting = sorted(
+        ((newest(block.start or ()), newest(block.target), block) for block in old), key=lambda each: each[0]
+    )
+    while True:
+        left = []
+        for start, target, block in waiting:
+            changes = [place for place, point in enumerate(start) if point != target[place]]
+            if all(start[place] in reached[place] for place in changes):
+                for place in changes:
+                    reached[place].add(target[place])
+            else:
+                left.append((start, target, block))
+        if len(left) == len(waiting):
+            break
+        waiting = left
+    dropped = {id(block) for _, _, block in waiting}
+    return tuple(block for block in blocks if id(block) not in dropped)

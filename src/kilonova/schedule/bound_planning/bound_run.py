@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kilonova.model.bound import Bound, describe_bound
+from kilonova.schedule.run_scope import RunScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,11 @@ class BoundRun:
     def tasks(self) -> tuple[str, ...]:
         """The tasks that run, whether they are due or not."""
         return tuple(self.logics)
+
+    @property
+    def scope(self) -> RunScope:
+        """What runs, and how far it reads."""
+        return RunScope(until=self.until, tasks=self.tasks, variants=self.variants)
 
     @property
     def reason(self) -> str:
