@@ -7,8 +7,9 @@ changed: that is read from the events.
 
 from __future__ import annotations
 
-import threading
+import queue
 import time
+from contextlib import suppress
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -28,13 +29,17 @@ class ChangeNotifier:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._nudged = threading.Event()
+        self._nudges: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._connection: Connection | None = None
         self._seen = -1
 
     def nudge(self) -> None:
-        """Wake the waiting thread from another thread."""
-        self._nudged.set()
+        """Wake the waiting thread, from another thread or from a signal handler.
+
+        A signal handler may interrupt `wait` anywhere: a lock that is not reentrant, such as that of an event, may be
+        held there.
+        """
+        self._nudges.put(None)
 
     def wait(self, seconds: float) -> None:
         """Wait until the catalog may have changed, for at most the given number of seconds.
@@ -44,13 +49,15 @@ class ChangeNotifier:
         until = time.monotonic() + seconds
         try:
             connection = self._opened()
-            while not self._nudged.is_set() and (left := until - time.monotonic()) > 0:
+            while self._nudges.empty() and (left := until - time.monotonic()) > 0:
                 if self._stirred(connection, min(_PAUSE, left)):
                     break
         except (SQLAlchemyError, OSError, _driver_error()):
             self.close()
-            self._nudged.wait(max(0.0, until - time.monotonic()))
-        self._nudged.clear()
+            with suppress(queue.Empty):
+                self._nudges.get(timeout=max(0.0, until - time.monotonic()))
+        while not self._nudges.empty():
+            self._nudges.get()
 
     def _opened(self) -> Connection:
         if self._connection is None:
