@@ -286,7 +286,7 @@ def _report(found: dict[str, tuple[Measured, Measured]], sizes: Sizes) -> Report
             Goal("prediction of the lag, largest relative error", max(off), 0.25),
             Goal("prediction of the asynchronous cost, relative error", abs(expected.cost / fast.cost - 1), 0.25),
         ],
-        note=f"{sizes.pages:,} pages and {sizes.clicks:,} clicks at the beginning. The lag is the median time from the arrival of"
-        " pages to the first labels that reflect them; what is unlabelled counts up to the end. The cost is the duration"
-        " of all tasks together. Predicted by `kilonova simulate` from the arrivals and the runs before.",
+        note=f"{sizes.pages:,} pages and {sizes.clicks:,} clicks at the beginning. The lag is the median time from the"
+        " arrival of pages to the first labels that reflect them; what is unlabelled counts up to the end. The cost is the"
+        " duration of all tasks together. Predicted as by `kilonova simulate`, from the arrivals and the runs before.",
     )

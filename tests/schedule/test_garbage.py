@@ -333,10 +333,10 @@ def test_the_work_does_not_grow_with_blocks_times_blocks(monkeypatch: pytest.Mon
     paths = 0
     path = ChannelState.path
 
-    def counted(self: ChannelState, start: int, end: int) -> tuple[Block, ...] | None:
+    def counted(self: ChannelState, start: int, end: int, encoding: Encoding | None = None) -> tuple[Block, ...] | None:
         nonlocal paths
         paths += 1
-        return path(self, start, end)
+        return path(self, start, end, encoding)
 
     monkeypatch.setattr(ChannelState, "path", counted)
     assert going(decide_collection(holdings(state, consumers={"c": consumers}))) == set()

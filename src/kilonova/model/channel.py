@@ -388,8 +388,14 @@ class ChannelState:
         kept = self.channel.several_writers
         return tuple(p for p in self.points if p.number < number and (kept or p.state is not PointState.RESERVED))
 
-    def path(self, start: int, end: int) -> tuple[Block, ...] | None:
-        """Return the shortest path of delta blocks from one point to another, or None if there is none."""
+    def path(self, start: int, end: int, encoding: Encoding | None = None) -> tuple[Block, ...] | None:
+        """Return the shortest path of delta blocks from one point to another, or None if there is none.
+
+        Args:
+            start: the one point.
+            end: the other one.
+            encoding: the encoding in which all deltas of the path can be read; None for any.
+        """
         goal = self.settled(end)
         begin = self.settled(start)
         came: dict[int, tuple[int, Block] | None] = {begin: None}
@@ -399,7 +405,8 @@ class ChannelState:
             for number in frontier:
                 for block in self._steps.get(number, ()):
                     end = self.settled(block.end)
-                    if end not in came and end <= goal:
+                    usable = encoding is None or encoding in (block.encoding, merge_encoding(block.encoding))
+                    if usable and end not in came and end <= goal:
                         came[end] = (number, block)
                         reached.append(end)
             frontier = reached
@@ -517,8 +524,8 @@ class ChannelState:
         self._check(start)
         self._check(end)
         encoding = self.channel.encoding
-        path = self.path(start, end)
-        if path is not None and all(encoding in (block.encoding, merge_encoding(block.encoding)) for block in path):
+        path = self.path(start, end, encoding)
+        if path is not None:
             return DeltaRead(start=start, end=end, schema=self.schema_at(end), encoding=encoding, deltas=path)
         return DiffRead(old=self.snapshot(start), new=self.snapshot(end), encoding=encoding)
 
