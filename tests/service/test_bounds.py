@@ -212,6 +212,15 @@ def test_bounds_that_no_variant_keeps_are_refused_with_the_reason(shop: Project)
     assert [each.bound.path for each in shop.bounds(["labelled"])] == [("pages", "label")]
 
 
+def test_a_bound_that_cannot_be_kept_any_more_is_not_set_back(shop: Project) -> None:
+    shop.apply(joined(recomputes=True))
+    shop.remove_bound("labelled")
+    shop.apply(joined(recomputes=False))
+    with pytest.raises(DeclarationError, match="no variant of the tasks before it can keep this"):
+        shop.reset_bound("labelled")
+    assert [each.bound.path for each in shop.bounds(["labelled"])] == [("pages", "label")]
+
+
 def test_bounds_below_a_billion_paths_are_not_checked(shop: Project) -> None:
     workflow = kn.Workflow("diamonds")
     workflow.channel("c0", "k int, v int")

@@ -13,7 +13,7 @@ from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.declare.limits import Limit, limit_of
 from kilonova.errors import DeclarationError, InvalidState, NotFound, closest_name
-from kilonova.model.bound import place_of
+from kilonova.model.bound import Bound, place_of
 from kilonova.model.compaction_policy import Policy
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing
@@ -111,12 +111,8 @@ class ProjectOperator:
         bound = bound_of(channel, () if path is None else path_of(path), limit_of(limit))
         with self._catalog.reading() as tx:
             channel_store.channel_id(tx, channel)
-            whole = load_planner_input(tx).workflow
-            found = complete_bound(bound, whole)
-            others = (each.bound for each in bounds.bounds(tx) if each.bound is not None)
-            applying = {place_of(each): each for each in (*others, found)}
-            refuse_unkeepable([channel], applying.values(), whole)
-            refuse_slow(tx, [found])
+            found = complete_bound(bound, load_planner_input(tx).workflow)
+            _require_keepable(tx, found)
         with self._catalog.writing() as tx:
             bounds.set_limit(tx, channel, path_of_bound(found), found.limit, who or getpass.getuser())
 
@@ -145,11 +141,16 @@ class ProjectOperator:
 
         Raises:
             NotFound: there is no such channel or bound.
-            DeclarationError: there is no such path.
+            DeclarationError: there is no such path, or no plan can keep the bound.
             InvalidState: the workflow declares no such bound.
         """
+        with self._catalog.reading() as tx:
+            place = _bounded_path(tx, channel, path)
+            known = next((each for each in bounds.bounds(tx, [channel]) if each.path == place), None)
+            if known is not None and known.declared is not None:
+                _require_keepable(tx, bound_of(channel, place, known.declared))
         with self._catalog.writing() as tx:
-            return bounds.reset_limit(tx, channel, _bounded_path(tx, channel, path), who or getpass.getuser())
+            return bounds.reset_limit(tx, channel, place, who or getpass.getuser())
 
     def retry_files(self, channel: str, path: str | None = None) -> int:
         """Retry quarantined files.
@@ -283,6 +284,18 @@ def _kind(name: str) -> EventKind:
     if name not in names:
         raise NotFound(f"there is no event kind {name}", hint=closest_name(name, names))
     return EventKind(name)
+
+
+def _require_keepable(tx: Transaction, bound: Bound) -> None:
+    """Check that a plan can keep a bound beside those that apply.
+
+    Raises:
+        DeclarationError: none can.
+    """
+    others = (each.bound for each in bounds.bounds(tx) if each.bound is not None)
+    applying = {place_of(each): each for each in (*others, bound)}
+    refuse_unkeepable([bound.channel], applying.values(), load_planner_input(tx).workflow)
+    refuse_slow(tx, [bound])
 
 
 def _bounded_path(tx: Transaction, channel: str, path: Names | None) -> Path:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
+import kilonova as kn
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
 
@@ -56,4 +57,22 @@ def test_a_bound_that_cannot_be_kept_is_refused(
     answer = client.put(f"/api/v1/channels/{channel}/bound", params=params)
     assert answer.status_code == status, answer.text
     assert problem in answer.json()["problem"]
+    assert client.get("/api/v1/bounds").json() == []
+
+
+def test_a_bound_that_no_variant_keeps_is_refused_with_the_reason(client: TestClient, shop: Project) -> None:
+    labels = kn.Workflow("labels")
+    labels.channel("pages", "url string")
+    labels.channel("sites", "site string")
+    labels.channel("labelled", "url string")
+
+    @labels.task(writes=("labelled",))
+    def label(pages: kn.New, sites: kn.All) -> kn.Delta:
+        raise NotImplementedError
+
+    shop.apply(labels)
+    answer = client.put("/api/v1/channels/labelled/bound", params={"limit": "1 week"})
+    assert answer.status_code == 422, answer.text
+    assert "no variant of the tasks before it can keep this, however fast it runs" in answer.json()["problem"]
+    assert "Add a variant that recomputes its output" in answer.json()["hint"]
     assert client.get("/api/v1/bounds").json() == []
