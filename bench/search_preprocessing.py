@@ -231,8 +231,8 @@ def _observed(project: Project, began: datetime, ended: datetime, first: int) ->
         times = [time for newest, time in labelled if newest >= number and time <= ended]
         unlabelled += not times
         lags.append((min(times, default=ended) - moment).total_seconds())
-    runs = [run for run in project.runs(1000) if began <= run.started <= ended]
-    cost = sum(made.seconds or 0.0 for run in runs for made in run.made if made.task)
+    runs = [each for each in project.runs(1000) if began <= each.run.started <= ended]
+    cost = sum(made.seconds or 0.0 for each in runs for made in each.made if made.task)
     return Measured(statistics.median(lags), cost, len(runs), unlabelled)
 
 
@@ -287,6 +287,6 @@ def _report(found: dict[str, tuple[Measured, Measured]], sizes: Sizes) -> Report
             Goal("prediction of the asynchronous cost, relative error", abs(expected.cost / fast.cost - 1), 0.25),
         ],
         note=f"{sizes.pages:,} pages and {sizes.clicks:,} clicks at the beginning. The lag is the median time from the"
-        " arrival of pages to the first labels that reflect them; what is unlabelled counts up to the end. The cost is the"
-        " duration of all tasks together. Predicted as by `kilonova simulate`, from the arrivals and the runs before.",
+        " arrival of pages to the first labels that reflect them; what is unlabelled counts up to the end. The cost is"
+        " the duration of all tasks together. Predicted as by `kilonova simulate`, from arrivals and earlier runs.",
     )
