@@ -6,17 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from examples.asynchrony import search_preprocessing
 from kilonova.model.bound import InconsistencyBound, StalenessBound
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.channel_limits import ChannelLimits, LimitCheck, declared_limits
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, DataBlock
 from kilonova.schedule.asynchrony.delta_chains import with_compulsory_chains
 from kilonova.schedule.asynchrony.frontiers import frontiers_of, least_frontier
-from kilonova.schedule.asynchrony.old_blocks import without_old_blocks
+from kilonova.schedule.asynchrony.old_blocks import without_inapplicable_deltas, without_old_blocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
+from kilonova.schedule.asynchrony.processing_methods import only_consistent_blocks
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
+from kilonova.schedule.asynchrony.simulation import simulate
 from kilonova.schedule.asynchrony.upstream_limits import propagated_limits
 from kilonova.schedule.asynchrony.widgets import (
     UnitCosts,
@@ -81,6 +84,38 @@ class TestFrontiers:
 
 
 FRONTIER = {"crawl": 5, "digests": 5, "clicks": 3, "scores": 3}
+
+
+class TestInapplicableDeltas:
+    FRONTIER = frozenset({(9,)})
+
+    def test_deltas_that_no_base_and_no_delta_leads_to_are_dropped(self) -> None:
+        blocks = (base("c", 1), delta("c", 1, 6), delta("c", 5, 8), delta("c", 7, 10), delta("c", 9, 12))
+        kept = (base("c", 1), delta("c", 1, 6), delta("c", 9, 12))
+        assert without_inapplicable_deltas(blocks, self.FRONTIER, frozenset({(1,)})) == kept
+
+    def test_a_chain_from_a_base_is_kept_in_any_order(self) -> None:
+        blocks = (delta("c", 6, 8), base("c", 1), delta("c", 3, 6), delta("c", 1, 3))
+        assert without_inapplicable_deltas(blocks, self.FRONTIER, frozenset({(1,)})) == blocks
+
+    def test_what_a_base_downstream_lacks_is_kept(self) -> None:
+        blocks = (base("c", 1), delta("c", 5, 8), delta("c", 7, 10))
+        assert without_inapplicable_deltas(blocks, self.FRONTIER, frozenset({(1,), (7,)})) == (
+            base("c", 1),
+            delta("c", 7, 10),
+        )
+
+    def test_an_entry_that_a_delta_leaves_as_it_is_does_not_matter(self) -> None:
+        one_sided = DataBlock("c", STRONG, at(5, 2), at(7, 2), 1.0)
+        found = without_inapplicable_deltas((one_sided,), frozenset({(9, 9)}), frozenset({(5, 1)}))
+        assert found == (one_sided,)
+        assert without_inapplicable_deltas((one_sided,), frozenset({(9, 9)}), frozenset({(4, 2)})) == ()
+
+    def test_scheduling_does_not_slow_down_with_the_history(self) -> None:
+        scenario = only_consistent_blocks(search_preprocessing.scenario())
+        scheduler = AsynchronousScheduler(scenario.workflow, scenario.bounds)
+        found = simulate(scenario, scheduler, start=START, duration=timedelta(days=3), seed=1)
+        assert max(len(blocks) for blocks in found.final.blocks.values()) < 10
 
 
 class TestOldBlocks:
