@@ -83,7 +83,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Median lag of the labels behind new pages, number of pages never labelled, and seconds of all tasks together."""
+    """Median lag of labels and duration of all tasks, in seconds; number of runs, and of arrivals never labelled."""
 
     lag: float
     cost: float

@@ -117,8 +117,9 @@ def test_a_lost_run_is_retried_as_it_was_planned(tmp_path: Path, times: int) -> 
     assert (fired.state, world.violated()) == (FiringState.SUCCEEDED, [])
 
 
-def test_new_input_waits_for_a_lost_run(tmp_path: Path) -> None:
-    world = World(tmp_path, workflow())
+def _with_lost_run(directory: Path) -> World:
+    """The run that was to join a new page is lost, and another page arrives."""
+    world = World(directory, workflow())
     world.arrive("clicks", CLICKS, [(1, 1)])
     world.arrive("pages", PAGES, [(10, 1)])
     world.serve()
@@ -127,6 +128,11 @@ def test_new_input_waits_for_a_lost_run(tmp_path: Path) -> None:
     world.lost = 1
     world.start()
     world.arrive("pages", PAGES, [(12, 1)])
+    return world
+
+
+def test_new_input_waits_for_a_lost_run(tmp_path: Path) -> None:
+    world = _with_lost_run(tmp_path)
     world.started.clear()
     world.serve()
     assert [run.until["pages"] for run in world.started] == [3], "only what has arrived since is planned"
@@ -134,15 +140,7 @@ def test_new_input_waits_for_a_lost_run(tmp_path: Path) -> None:
 
 
 def test_a_lost_run_whose_input_was_read_meanwhile_is_skipped(tmp_path: Path) -> None:
-    world = World(tmp_path, workflow())
-    world.arrive("clicks", CLICKS, [(1, 1)])
-    world.arrive("pages", PAGES, [(10, 1)])
-    world.serve()
-    world.clock.forward(HOUR)
-    world.arrive("pages", PAGES, [(11, 1)])
-    world.lost = 1
-    world.start()
-    world.arrive("pages", PAGES, [(12, 1)])
+    world = _with_lost_run(tmp_path)
     world.project.run(["join_new"])
     world.serve()
     fired = world.fired("join_new")

@@ -37,7 +37,7 @@ class BoundRun:
 
     @property
     def scope(self) -> RunScope:
-        """What runs, and how far it reads."""
+        """The scope of the run: its tasks, their variants, and how far they read."""
         return RunScope(until=self.until, tasks=self.tasks, variants=self.variants)
 
     @property
