@@ -62,7 +62,11 @@ def _duplicates(keys: pa.Table, rows: int) -> dict[str, Any]:
     """Return the metrics of duplicate keys, with the least as an example."""
     if not keys.num_rows:
         return {}
-    (example,) = keys.sort_by([(name, "ascending") for name in keys.column_names]).slice(0, 1).to_pylist()
+    least = keys.sort_by([(name, "ascending") for name in keys.column_names]).slice(0, 1)
+    times = [place for place, field in enumerate(keys.schema) if pa.types.is_temporal(field.type)]
+    for place in times:  # Python has no dates before the year 1 and after 9999
+        least = least.set_column(place, least.column_names[place], least.column(place).cast(pa.string()))
+    (example,) = least.to_pylist()
     return {"duplicates": rows, "example": _json(example)}
 
 

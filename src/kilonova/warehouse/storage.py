@@ -363,8 +363,6 @@ class Storage:
         files: Iterable[StoredFile],
         columns: Sequence[str],
         where: pc.Expression | None = None,
-        *,
-        count: int | None = None,
     ) -> pa.Table:
         """Return rows of a block, in the order of its files.
 
@@ -373,16 +371,12 @@ class Storage:
             files: its files.
             columns: the columns to return.
             where: the condition that the rows satisfy; parts of files that cannot satisfy it are not read.
-            count: maximum number of rows.
 
         Raises:
             StorageFailed: a file cannot be read.
         """
         with self._reading(block):
-            read = self._dataset(block, files)
-            if count is not None:
-                return read.head(count, columns=list(columns), filter=where)
-            return read.to_table(columns=list(columns), filter=where)
+            return self._dataset(block, files).to_table(columns=list(columns), filter=where)
 
     def small_table(
         self, block: BlockName, files: Iterable[StoredFile], columns: Sequence[str], most: int
@@ -471,8 +465,8 @@ class Storage:
         except (OSError, ValueError, KeyError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
 
-    def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """Return some columns of at most `count` rows of a block, the first ones of one file.
+    def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> pa.Table | None:
+        """Return some columns of at most `count` rows of a block, the first ones of one file; None if it has none.
 
         Raises:
             StorageFailed: a file cannot be read.
@@ -481,10 +475,10 @@ class Storage:
             for path, _ in self._listed(block):
                 with self._fs.open(path, "rb") as file:
                     for batch in parquet.ParquetFile(file).iter_batches(batch_size=count, columns=list(columns)):
-                        return list(batch.to_pylist())
+                        return pa.Table.from_batches([batch])
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
-        return []
+        return None
 
     def _recorded(self, path: str) -> StoredFile:
         with self._fs.open(path, "rb") as file:

@@ -59,17 +59,19 @@ class UpsertComparison:
             return False
         key, storage = key_of(block.encoding), self.blocks.storage
         if self._is_local():
-            few = storage.table(block.name, block.stored or (), (*schema.names, DELETED[0]), count=_FEW)
+            few = storage.first_rows(block.name, (*schema.names, DELETED[0]), _FEW)
+            if few is None:
+                return False
             near = keys_within(few, key)
             sizes = (storage.size_where(each.name, each.stored or (), near) for each in old.blocks)
             if sum(sizes) <= _LOOKED_THROUGH:
                 return self._effect_of(few).any
         known = [name for name in key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
-        some = storage.first_rows(block.name, known, _FEW) if known else []
-        if not some:
+        some = storage.first_rows(block.name, known, _FEW) if known else None
+        if some is None:
             return False
         few = self.blocks.where(
-            reduce(and_, (column(name).isin([_literal(row[name]) for row in some]) for name in known))
+            reduce(and_, (column(name).isin([_literal(row[name]) for row in some.to_pylist()]) for name in known))
         )
         rows = conform(few.deltas((*old.deltas, block), schema), schema, ["_deleted", POSITION])
         if old.base is not None:
