@@ -5,15 +5,16 @@ Everything is real but Spark: servers fire, claim and start; runs are prepared, 
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ import pgserver
 import kilonova as kn
 from bench.report import Goal, Report, Scale
 from kilonova.catalog import channel_store, firings, runs
+from kilonova.catalog.database import Catalog
+from kilonova.catalog.firings import Batch
 from kilonova.catalog.runs import Advance
 from kilonova.engine.run_events import no_listener
 from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunResults, execute_run
@@ -33,13 +36,15 @@ from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 from kilonova.scheduler.loop import Server
-from kilonova.scheduler.messages import BatchEnded, FiringOutcome, Work, WorkerReady
+from kilonova.scheduler.messages import BatchEnded, Dismissal, FiringOutcome, Work, WorkerReady
 from kilonova.scheduler.workers import Heard, Worker
 from kilonova.service.project import Project, open_project
 
 SCHEMA = Schema.of(("id", "bigint"))
 READERS = 10
 """How many tasks read each source."""
+
+_SPAWNED = multiprocessing.get_context("spawn")
 
 LEASE = timedelta(seconds=60)
 
@@ -134,36 +139,52 @@ class NoFiles:
 
 
 class _Idler(Worker):
-    """A worker that does nothing, and says that it is done."""
-
-    _pool = ThreadPoolExecutor(8)
+    """A process that runs nothing, and says that it is done."""
 
     def __init__(self, project: Project, _directory: Path, _settings: Mapping[str, Any], heard: Heard) -> None:
         self._heard = heard
-        self._environment = RunEnvironment(
-            catalog=project.catalog, files=NoFiles(), owner=f"idler {id(self)}", lease=LEASE, listener=no_listener
-        )
-        self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
-        heard(self, WorkerReady())
+        self._pipe, other = _SPAWNED.Pipe()
+        self._owner = f"idler {id(self)}"
+        self._idle = _SPAWNED.Process(target=_idle, args=(project.catalog.url, self._owner, other), daemon=True)
+        self._idle.start()
+        other.close()
+        self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", False
+        threading.Thread(target=self._listen, daemon=True).start()
 
     @property
     def owner(self) -> str:
-        return self._environment.owner
+        return self._owner
 
-    def give(self, work: Work, answer: object = None) -> None:
+    def give(self, work: Work | Dismissal, answer: object = None) -> None:
         self.doing, self.since = work, time.monotonic()
-        self._pool.submit(self._run, work)
+        self._pipe.send(work)
 
-    def _run(self, work: Any) -> None:
-        (claimed,) = work.claims
-        request = RunFirings(claimed)
-        execute_run(
-            self._environment, partial(plan_run, request=request), nothing, partial(skip_firings, request=request)
-        )
-        self._heard(self, BatchEnded((FiringOutcome(),)))
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._pipe.recv()
+            except EOFError:
+                self._heard(self, None)
+                return
+            self.ready = True
+            self._heard(self, message)
 
     def kill(self, why: str) -> None:
         self.killed = why
+        self._idle.kill()
+
+
+def _idle(catalog: str, owner: str, pipe: Connection) -> None:
+    """Run all firings that come through a pipe, without doing anything."""
+    environment = RunEnvironment(
+        catalog=Catalog(catalog), files=NoFiles(), owner=owner, lease=LEASE, listener=no_listener
+    )
+    pipe.send(WorkerReady())
+    while isinstance(work := pipe.recv(), Batch):
+        (claimed,) = work.claims
+        request = RunFirings(claimed)
+        execute_run(environment, partial(plan_run, request=request), nothing, partial(skip_firings, request=request))
+        pipe.send(BatchEnded((FiringOutcome(),)))
 
 
 def nothing(begun: ActiveRun[TaskPlan]) -> RunResults:

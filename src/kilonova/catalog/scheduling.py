@@ -91,18 +91,20 @@ class Pending:
         next_check: the time of the next check of a trigger; None if no trigger waits for a time.
         next_scan: the time of the next scan of a watched directory; None if none is watched.
         next_apply: the time at which the next deferred workflow takes effect; None if there is none.
+        bounds: whether there are bounds.
     """
 
     unended: bool
     next_check: datetime | None
     next_scan: datetime | None
     next_apply: datetime | None
+    bounds: bool
 
 
 def pending(tx: Transaction) -> Pending:
     """Return the work that a server may have to do."""
     row = tx.connection.execute(_pending()).one()
-    return Pending(bool(row.unended), row.next_check, row.next_scan, row.next_apply)
+    return Pending(bool(row.unended), row.next_check, row.next_scan, row.next_apply, bool(row.bounds))
 
 
 @cache
@@ -112,6 +114,7 @@ def _pending() -> Select[Any]:
         _next_check().scalar_subquery().label("next_check"),
         select(func.min(tables.channel.c.next_scan)).scalar_subquery().label("next_scan"),
         select(func.min(tables.deferred.c.until)).scalar_subquery().label("next_apply"),
+        select(tables.bound.c.id).exists().label("bounds"),
     )
 
 

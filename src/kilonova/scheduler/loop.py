@@ -254,8 +254,9 @@ class Server:
             applying = self._apply_deferred(pending.next_apply, tx.now)
             wake = None if applying else pending.next_apply
             self._wakes = pending.next_check, scan, wake
-        self._bounds.check()
-        self._bound_planner.check()
+        if pending.bounds or self._bound_planner.waiting or self._bound_planner.bounded:
+            self._bounds.check()
+            self._bound_planner.check()
         self._lookout.look(directories)
         if self._look_at or (room and (unended or self._bound_planner.waiting)):
             with self._catalog.writing() as tx:
