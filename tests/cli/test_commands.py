@@ -87,6 +87,7 @@ def test_plan_says_what_apply_would_do_and_apply_does_it_once(kilonova: Command)
     kilonova("plan", "shop.py", "--check", code=3)
     planned = json.loads(kilonova("plan", "shop.py", "--json").stdout)
     assert [item["action"] for item in planned[0]["tasks"]] == ["add"]
+    assert json.loads(kilonova("apply", "shop.py", "--dry-run", "--json").stdout) == planned
     applied = json.loads(kilonova("apply", "shop.py", "--json").stdout)
     assert applied == planned
     assert "nothing changes" in kilonova("plan", "shop.py", "--check").stdout

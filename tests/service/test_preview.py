@@ -13,6 +13,7 @@ import kilonova as kn
 from kilonova.errors import DeclarationError, TaskFailed
 from kilonova.model.sample import sample_of
 from kilonova.service.affected_channels import DownstreamEffect
+from kilonova.service.plan_action import Action
 from kilonova.service.preview import ChannelPreview
 from kilonova.service.project import Project
 
@@ -65,6 +66,18 @@ def test_a_preview_shows_the_rows_that_differ_and_changes_nothing(filled: Projec
     assert files(filled) == there
     filled.run()
     assert len(filled.rows("large")[1]) == 7
+
+
+def test_the_plan_of_a_preview_is_that_of_the_project(filled: Project) -> None:
+    def bounded(least: int) -> kn.Workflow:
+        changed = shop(least)
+        changed.bound_staleness("large", ["orders", "large"], "1 day")
+        return changed
+
+    filled.apply(bounded(2))
+    (plan,) = filled.preview([bounded(4)]).plans
+    assert [each.task.name for each in plan.tasks] == [each.task.name for each in filled.plan(bounded(4)).tasks]
+    assert [each.action for each in plan.bounds] == [Action.KEEP]
 
 
 def test_columns_that_differ_are_shown(filled: Project) -> None:

@@ -1,4 +1,7 @@
-"""Copy of a catalog for a branch: definitions, points and placements, without what servers and users have queued."""
+"""Copy of a catalog for a branch: definitions, points and placements, and what runs took, from which costs are estimated.
+
+What servers and users have queued is left out.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ def copy_state(origin: Transaction, copy: Transaction) -> int:
     _insert(copy, block, _rows(origin, block, *live))
     there = select(block.c.id).where(*live)
     _insert(copy, tables.placement, _rows(origin, tables.placement, tables.placement.c.block_id.in_(there)))
-    for table in (tables.cursor, tables.binding, tables.trigger):
+    output = tables.run_output
+    known = output.c.block_id.in_(there) | output.c.block_id.is_(None)
+    _insert(copy, output, _rows(origin, output, output.c.run_id.in_(writing), known))
+    for table in (tables.cursor, tables.binding, tables.trigger, tables.bound):
         _insert(copy, table, _rows(origin, table))
     newest = origin.connection.execute(select(func.max(block.c.id))).scalar() or 0
     return int(newest)

@@ -163,6 +163,9 @@ def apply(
             help="Refuse changes after which a channel lacks columns that a task requires, instead of an alert.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the plan, after the checks that precede the registration.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Register workflows. The output of tasks whose definition changed is migrated or recomputed at the next run."""
@@ -176,6 +179,7 @@ def apply(
             same_logic=same_logic or (),
             new_version=new_version or (),
             refuse_incompatible=refuse_incompatible,
+            dry_run=dry_run,
         )
     show_plans(plans, json)
 

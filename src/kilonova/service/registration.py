@@ -212,6 +212,7 @@ class Registration:
         new_version: Collection[str] = (),
         expected: Sequence[str] | None = None,
         refuse_incompatible: bool = False,
+        dry_run: bool = False,
     ) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Register workflows as `apply` does, all or none; each may read what earlier ones declare.
 
@@ -223,6 +224,7 @@ class Registration:
             new_version: tasks and views that get a new logic version, although nothing may have changed.
             expected: the digests of the plans that somebody has looked at; None to apply whatever the plans are.
             refuse_incompatible: see `apply`.
+            dry_run: check the changes as otherwise, existing rows included, and only return them.
 
         Returns:
             The changes of each.
@@ -238,6 +240,8 @@ class Registration:
         if refuse_incompatible or self._resources.settings.incompatible_schemas == "refuse":
             _refuse_incompatible(plans)
         seen = self._verify_all(plans)
+        if dry_run:
+            return tuple(map(workflow_plan.with_notes, plans, notes))
         renewed = any(item.migration is not None for plan in plans for item in plan.tasks)
         with self._catalog.writing() as tx:
             if defer is not None and renewed:
