@@ -27,6 +27,13 @@ def test_bindings_that_read_of_each_other_go_in_the_order_of_their_first_tasks()
     assert not run_order(tasks, {each.name: each.name for each in tasks}).circular
 
 
+def test_a_binding_waits_for_all_that_its_tasks_read() -> None:
+    tasks = [task("a1", "s", "p"), task("b1", "s", "q"), task("a2", "q", "r")]
+    found = run_order(tasks, {"a1": "a", "b1": "b", "a2": "a"})
+    assert found.waits_for == {"a": {"b"}, "b": frozenset()}
+    assert not found.circular
+
+
 @st.composite
 def orders(draw: st.DrawFn) -> dict[str, frozenset[str]]:
     names = [f"b{place}" for place in range(draw(st.integers(0, 12)))]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from kilonova.errors import Conflict, DeclarationError, InvalidState, KilonovaError, NotFound
@@ -318,13 +319,30 @@ class Expected:
             for name in chosen if names is not None else self.tasks:
                 if owner[name] in parts:
                     parts[owner[name]].append(name)
-            for binding, members in parts.items():
+            for binding in self._in_order(parts):
+                members = parts[binding]
                 try:
                     again |= self._run_part(members, asked=names is not None) and names is None
                 except KilonovaError as error:
                     refused[binding] = error
         if (error := RunsReport(failed=refused).error) is not None:
             raise error
+
+    def _in_order(self, parts: Mapping[str, Sequence[str]]) -> Iterable[str]:
+        """Bindings, each after those whose output it reads; as they come if some read each other's."""
+
+        def channels(name: str, at: str) -> set[str]:
+            return {channel for member in parts[name] for channel in getattr(self.tasks[member].spec, at)}
+
+        writes = {name: channels(name, "writes") for name in parts}
+        after = {
+            name: [other for other in parts if other != name and not writes[other].isdisjoint(channels(name, "reads"))]
+            for name in parts
+        }
+        try:
+            return list(TopologicalSorter(after).static_order())
+        except CycleError:
+            return parts
 
     def _run_part(self, members: Sequence[str], *, asked: bool) -> bool:
         """Run the tasks of a binding as one run; whether there was something to do."""

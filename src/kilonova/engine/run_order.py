@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
 from kilonova.errors import Conflict, KilonovaError
@@ -24,7 +25,7 @@ class RunOrder:
     """The order in which bindings run.
 
     Attributes:
-        waits_for: the bindings in order, each with the earlier ones that write what it reads.
+        waits_for: the bindings in order, each with those that write what it reads and run before it.
         circular: whether a binding also reads what a later one writes, so that it has new input afterwards.
     """
 
@@ -33,7 +34,9 @@ class RunOrder:
 
 
 def run_order(tasks: Iterable[Task], bindings: Mapping[str, str]) -> RunOrder:
-    """Return the order of bindings, each after those whose output its first task reads.
+    """Return the order of bindings, each after those whose output it reads.
+
+    Where bindings read each other's output, each is after those whose output its first task reads.
 
     Args:
         tasks: their tasks, each after those whose output it reads.
@@ -50,6 +53,9 @@ def run_order(tasks: Iterable[Task], bindings: Mapping[str, str]) -> RunOrder:
             found[own] |= writers.get(channel, set()) - {own}
         for channel in task.writes:
             writers.setdefault(channel, set()).add(own)
+    with suppress(CycleError):
+        TopologicalSorter(found).prepare()
+        return RunOrder({name: frozenset(found[name]) for name in places}, circular=False)
     earlier = {name: frozenset(each for each in found[name] if places[each] < places[name]) for name in places}
     return RunOrder(earlier, any(len(earlier[name]) < len(found[name]) for name in places))
 
