@@ -34,6 +34,7 @@ from pyspark.util import _parse_memory
 from kilonova.errors import SparkUnavailable
 from kilonova.jvm import cds_archive
 from kilonova.jvm.runtime import cache_directory, find_java, shim
+from kilonova.warehouse.py4j_cache import cache_lookups
 
 RELIED_ON = {
     "spark.sql.legacy.bucketedTableScan.outputOrdering": "true",
@@ -194,6 +195,7 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
     options = {
         "spark.app.name": "kilonova",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # eight more calls of Java per operation on a column
         "spark.scheduler.mode": "FAIR",  # several runs and tasks run concurrently
         "spark.sql.codegen.cache.maxEntries": "5000",  # 1000 are too few for a workflow of twenty tasks
         "spark.sql.parquet.compression.codec": "zstd",
@@ -238,6 +240,7 @@ def _build(settings: SparkSettings, *, java_options: str) -> SparkSession:
     try:
         with _submitted(options):
             SparkContext._ensure_initialized()
+        cache_lookups(SparkContext._jvm)
         return builder.getOrCreate()
     except Exception as error:  # PySpark and Py4J errors have no common class
         raise SparkUnavailable(
