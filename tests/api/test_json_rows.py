@@ -19,6 +19,7 @@ from kilonova.api.json_rows import json_rows
 from kilonova.errors import KilonovaError
 from kilonova.service.project import Project, open_project
 from kilonova.service.spark_operations import OperationFailed, SparkOperations
+from tests.seeds import some
 from tests.shop import OFTEN, api
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -85,7 +86,7 @@ def project(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         yield opened
 
 
-@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("kind", some(VALUES, 9))
 def test_what_is_read_can_be_pushed_back(project: Project, spark: SparkSession, kind: str) -> None:
     number = [*VALUES].index(kind)
     rows = (f"SELECT {place}, {value}" for place, value in enumerate((*VALUES[kind], "NULL")))

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 import kilonova as kn
 from kilonova.errors import DeclarationError
 from kilonova.service.project import Project
+from tests.seeds import some
 
 
 def declared(ddl: str, **how: Any) -> kn.Workflow:
@@ -26,7 +27,9 @@ def shown(project: Project, channel: str = "c", **when: int) -> list[tuple[Any, 
     return sorted((tuple(row) for row in project.read(channel, **when).collect()), key=repr)
 
 
-@pytest.mark.parametrize("how", [{}, {"key": "id"}, {"encoding": "changes"}, {"key": "id", "encoding": "columns"}])
+@pytest.mark.parametrize(
+    "how", some([{}, {"key": "id"}, {"encoding": "changes"}, {"key": "id", "encoding": "columns"}], 2)
+)
 def test_a_column_that_is_added_again_is_another_one(project: Project, how: dict[str, Any]) -> None:
     project.apply(declared("id int, x int", **how))
     arrive(project, "id int, x int", (1, 10), (9, 9))

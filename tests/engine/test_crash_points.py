@@ -17,7 +17,7 @@ from kilonova.errors import Cancelled, Conflict, KilonovaError, LeaseLost
 from kilonova.model.run import RunState
 from tests.databases import DIALECTS, Clock, emptied, empty_database
 from tests.engine.plain import LEASE, Fuse, Killed, Process, declare
-from tests.seeds import SEED
+from tests.seeds import SEED, some
 
 STRIDE = int(os.environ.get("KILONOVA_STRIDE", "6"))
 """Every how many steps a process dies, from a first step that differs from run to run."""
@@ -139,7 +139,7 @@ def check_end(process: Process, expected: list[int]) -> None:
     assert mirrored == sorted({*mirrored} & {*expected}), "a block was shared twice, or is not that of the source"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS | SHARING)
+@pytest.mark.parametrize("scenario", some(SCENARIOS | SHARING, 3))
 def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(world: World, scenario: str) -> None:
     before, operations, expected = (SCENARIOS | SHARING)[scenario]
     for moment in itertools.count(SEED % STRIDE, STRIDE):

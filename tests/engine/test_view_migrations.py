@@ -96,7 +96,7 @@ def bag(project: Project, channel: str) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.parametrize("change", some(CHANGED, 4))
+@pytest.mark.parametrize("change", some(CHANGED, 2))
 def test_the_output_is_migrated(project: Project, change: str, keyed: bool) -> None:
     old, new = CHANGED[change]
     how = {"key": "url"} if keyed else {}

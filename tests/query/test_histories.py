@@ -16,7 +16,7 @@ from tests.seeds import SEED, some
 QUERIES = [text.strip() for text in (Path(__file__).parent / "queries.sql").read_text().split(";") if text.strip()]
 
 
-@pytest.mark.parametrize("text", some(QUERIES, 2 * len(QUERIES) // 3))
+@pytest.mark.parametrize("text", some(QUERIES, len(QUERIES) // 3))
 def test_a_view_equals_its_recomputation_through_any_history(text: str) -> None:
     for seed in (3, SEED):  # with 3, sides of joins have one row before a change and after it
         lived(text, seed)
