@@ -62,6 +62,7 @@ def measure(scale: Scale) -> list[Report]:
             lags, idle, rate = _served(project, tasks, minutes)
         median, worst = statistics.median(lags), statistics.quantiles(lags, n=20)[-1]
         rows.append((kind, tasks, applied, len(lags), 1000 * idle, 1000 * median, 1000 * worst, rate))
+        goals.append(Goal(f"{kind}: seconds to register {tasks:,} tasks", applied, 10))
         goals.append(Goal(f"{kind}: milliseconds to the start of a run on an idle server", 1000 * idle, 50))
         goals.append(Goal(f"{kind}: firings a minute at most", rate, 5000, at_least=True))
     return [

@@ -20,9 +20,9 @@ from kilonova.model.task import Task
 from kilonova.model.version import START, Version
 
 
-def was_registered(tx: Transaction, name: str) -> bool:
-    """Return whether a task of that name is registered or was."""
-    return tx.connection.execute(select(tables.task.c.id).where(tables.task.c.name == name)).first() is not None
+def registered_names(tx: Transaction) -> frozenset[str]:
+    """Return the names of all tasks that are registered or were."""
+    return frozenset(tx.connection.execute(select(tables.task.c.name)).scalars())
 
 
 def running_tasks(tx: Transaction) -> dict[str, int]:

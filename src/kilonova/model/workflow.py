@@ -38,6 +38,7 @@ class WorkflowDefinition:
     tasks: tuple[Task, ...]
     bindings: tuple[Binding, ...] = ()
     bounds: tuple[Bound, ...] = ()
+    _channels: Mapping[str, Channel] = field(init=False, repr=False, compare=False)
     _writers: Mapping[str, tuple[Task, ...]] = field(init=False, repr=False, compare=False)
     _readers: Mapping[str, list[Task]] = field(init=False, repr=False, compare=False)
     _order: tuple[Task, ...] = field(init=False, repr=False, compare=False)
@@ -95,6 +96,7 @@ class WorkflowDefinition:
         for task in self.tasks:
             for channel in task.reads:
                 readers.setdefault(channel, []).append(task)
+        object.__setattr__(self, "_channels", names)
         object.__setattr__(self, "_writers", writers)
         object.__setattr__(self, "_readers", readers)
         object.__setattr__(self, "_order", self._sorted())
@@ -105,11 +107,10 @@ class WorkflowDefinition:
         Raises:
             DeclarationError: there is no such channel.
         """
-        for channel in self.channels:
-            if channel.name == name:
-                return channel
-        hint = closest_name(name, [channel.name for channel in self.channels])
-        raise DeclarationError("there is no such channel", channel=name, hint=hint)
+        if name not in self._channels:
+            hint = closest_name(name, list(self._channels))
+            raise DeclarationError("there is no such channel", channel=name, hint=hint)
+        return self._channels[name]
 
     def writers(self, channel: str) -> tuple[Task, ...]:
         """Return the tasks that write a channel; none for source channels."""

@@ -92,7 +92,8 @@ def find_rewirings(tx: Transaction, workflow: WorkflowDefinition) -> tuple[tuple
     """
     live, states = registry.live_versions(tx), channel_store.channel_states(tx)
     declared = {task.name: task for task in workflow.tasks}
-    new = [task for task in workflow.tasks if not structure.was_registered(tx, task.name)]
+    registered = structure.registered_names(tx)
+    new = [task for task in workflow.tasks if task.name not in registered]
     added = {task.writes[0]: task for task in new if _passes_rows(task) and task.writes[0] not in states}
     own = (versions[0] for name, versions in live.items() if name not in declared)
     others = [known.task for known in own if known.workflow == workflow.name]

@@ -51,8 +51,7 @@ def plan_handover(
         if name in states
         for column in missing_columns(task.requires, states[name], states[name].latest_readable)
     )
-    added = {name for other in workflow.tasks for name in other.writes}
-    waits = tuple(column for column in missing if column.type is not None or column.channel not in added)
+    waits = tuple(column for column in missing if column.type is not None or not workflow.writers(column.channel))
     present = registry.continuing_version(versions) if versions else None
     unread = () if present is None else _unread_columns(task, present, states)
     continues = None
