@@ -1,4 +1,4 @@
-"""Copy of a catalog for a branch: definitions, points and placements, and what runs took, from which costs are estimated.
+"""Copy of a catalog for a branch: definitions, points and placements, and what runs took, to estimate costs from.
 
 What servers and users have queued is left out.
 """

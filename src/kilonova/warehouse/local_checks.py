@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from kilonova.warehouse.jobs import Effect
 
-
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 """Multiplier that spreads numbers over 64 bits; equal keys have equal hashes, which is all that is relied on."""
 

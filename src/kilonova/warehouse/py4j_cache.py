@@ -21,7 +21,7 @@ class CachingJVMView(JVMView):  # type: ignore[misc]
         found = super().__getattr__(name)
         if isinstance(found, JavaClass):
             found.__class__ = CachingJavaClass
-            vars(self)[name] = found
+            setattr(self, name, found)
         return found
 
 
@@ -31,7 +31,7 @@ class CachingJavaClass(JavaClass):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
         if isinstance(found, JavaMember):
-            vars(self)[name] = found
+            setattr(self, name, found)
         return found
 
 

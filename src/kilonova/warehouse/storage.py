@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pyarrow as pa
