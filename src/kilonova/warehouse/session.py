@@ -195,7 +195,6 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
     options = {
         "spark.app.name": "kilonova",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",  # eight more calls of Java per operation on a column
         "spark.scheduler.mode": "FAIR",  # several runs and tasks run concurrently
         "spark.sql.codegen.cache.maxEntries": "5000",  # 1000 are too few for a workflow of twenty tasks
         "spark.sql.parquet.compression.codec": "zstd",
