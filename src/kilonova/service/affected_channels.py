@@ -97,17 +97,16 @@ def affected_channels(
     columns = dict.fromkeys((name for item in changed for name in item.task.writes), _NONE)  # those of views elsewhere
     columns |= {name: each for task in inside for name, each in _changed_columns(task, workflow, states)}
     migrated = {name: item.migrated for item in changed for name in item.task.writes}
+    readers: dict[str, list[tuple[Task, str]]] = {}
+    for task, owner in tasks.values():
+        for name in task.reads if task.name not in own else ():
+            readers.setdefault(name, []).append((task, owner))
     found: dict[str, AffectedChannel] = {}
     front = list(columns)
     while front:
-        readers = [
-            (task, owner, name)
-            for name in front
-            for task, owner in tasks.values()
-            if name in task.reads and task.name not in own
-        ]
+        reading = [(task, owner, name) for name in front for task, owner in readers.get(name, ())]
         front = []
-        for task, owner, name in readers:
+        for task, owner, name in reading:
             effect, detail = _effect(task, name, columns.get(name, _NONE), owner != workflow.name, migrated[name])
             for channel in task.writes:
                 worse = channel in found and _ORDER.index(effect) > _ORDER.index(found[channel].effect)

@@ -292,10 +292,9 @@ def plan_changes(
     )
     changed = {each.channel.name: each for each in channels}
     retyped = _retyped_views(channels, states, workflow, registered)
+    known = _Channels.of(states, changed)
     tasks = [
-        _task_change(
-            tx, task, workflow, live.get(task.name, ()), states, changed, overrides, retyped.pop(task.name, None)
-        )
+        _task_change(tx, task, workflow, live.get(task.name, ()), known, overrides, retyped.pop(task.name, None))
         for task in workflow.tasks
     ]
     tasks += [_retyped_elsewhere(registered[name], why) for name, why in retyped.items()]
@@ -682,16 +681,46 @@ def _same_but_functions(old: Encoding, new: Encoding) -> bool:
     return old == new
 
 
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    """Channels by name, for the changes of all tasks of a workflow.
+
+    Attributes:
+        states: the registered ones.
+        changes: the changes of the declared ones.
+        redeclared: the registered ones as they will be declared.
+        expected: the registered ones, and the declared ones that are new, without points.
+    """
+
+    states: Mapping[str, ChannelState]
+    changes: Mapping[str, ChannelChange]
+    redeclared: Mapping[str, ChannelState]
+    expected: Mapping[str, ChannelState]
+
+    @classmethod
+    def of(cls, states: Mapping[str, ChannelState], changes: Mapping[str, ChannelChange]) -> _Channels:
+        """Return the channels of these states and changes."""
+        changed = {
+            name: replace(states[name], channel=changes[name].channel) for name in changes.keys() & states.keys()
+        }
+        new = {
+            name: ChannelState(channel=change.channel, points=(), blocks=())
+            for name, change in changes.items()
+            if name not in states
+        }
+        return cls(states, changes, {**states, **changed}, {**new, **states})
+
+
 def _task_change(
     tx: Transaction,
     task: Task,
     workflow: WorkflowDefinition,
     versions: Sequence[registry.TaskVersion],
-    states: Mapping[str, ChannelState],
-    channels: Mapping[str, ChannelChange],
+    known_channels: _Channels,
     overrides: LogicOverrides,
     retyped: str | None,
 ) -> TaskChange:
+    states, channels = known_channels.states, known_channels.changes
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
     migration, overruled, handover = None, "", VersionHandover()
@@ -715,7 +744,7 @@ def _task_change(
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
             detail += f"; runs {describe_task_schedule(task.schedule)}"
-        handover = plan_handover(tx, task, versions, workflow, _redeclared(states, channels))
+        handover = plan_handover(tx, task, versions, workflow, known_channels.redeclared)
         detail = "; ".join(filter(None, (detail, handover.text)))
     elif same and retyped is None and not overrides.renews(task):
         methods = method_changes(known.task, task)
@@ -739,16 +768,15 @@ def _task_change(
             changes.insert(0, overruled)
         detail = f"logic version {describe_logic(known.logic)} → {logic}: {', '.join(changes)}"
         detail = "; ".join(filter(None, ("new", task.note))) if is_inserted else detail
-        new = {name: _empty(change.channel) for name, change in channels.items()}
         samples = cost_samples(tx, [task.name]).get(task.name, ())
         own = {name: channels[name].channel for name in task.writes}
-        handover = plan_handover(tx, task, versions, workflow, _redeclared(states, channels))
+        handover = plan_handover(tx, task, versions, workflow, known_channels.redeclared)
         obstacle = retyped or _obstacle(task, known.task, channels)
         if handover.waits and task.view is not None:
             obstacle = f"its input does not have {describe_columns(handover.waits)} yet"
         if overruled and not task.migrations:
             obstacle = "what has changed is not known"
-        migration = plan_migration(task, versions, {**new, **states}, own, samples, obstacle)
+        migration = plan_migration(task, versions, known_channels.expected, own, samples, obstacle)
         if handover.text:
             detail += f"; {handover.text}"
         if not handover.waits and migration is not None:
@@ -774,16 +802,6 @@ def _task_change(
         waits=handover.waits,
         continues=handover.continues,
     )
-
-
-def _redeclared(states: Mapping[str, ChannelState], changes: Mapping[str, ChannelChange]) -> dict[str, ChannelState]:
-    """Return the registered channels as they will be declared."""
-    changed = {name: replace(states[name], channel=changes[name].channel) for name in changes.keys() & states.keys()}
-    return {**states, **changed}
-
-
-def _empty(channel: Channel) -> ChannelState:
-    return ChannelState(channel=channel, points=(), blocks=())
 
 
 def _obstacle(task: Task, old: Task, channels: Mapping[str, ChannelChange]) -> str | None:
