@@ -212,12 +212,23 @@ def find_trigger_cycle(
         name: [each for trigger in own for each in itertools.product(*map(starts, conditions_of(trigger)))]
         for name, own in triggers.items()
     }
-    while True:
-        gone = [name for name, own in left.items() if not any(all(by in left for by in each) for each in own)]
-        if not gone:
-            break
-        for name in gone:
-            del left[name]
+    cyclic = {
+        name: {place for place, each in enumerate(own) if all(by in left for by in each)} for name, own in left.items()
+    }
+    started: dict[str | None, list[tuple[str, int]]] = {}
+    for name, places in cyclic.items():
+        for place in places:
+            for by in left[name][place]:
+                started.setdefault(by, []).append((name, place))
+    gone = [name for name, places in cyclic.items() if not places]
+    while gone:
+        name = gone.pop()
+        del left[name]
+        for other, place in started.get(name, ()):
+            if place in cyclic[other]:
+                cyclic[other].discard(place)
+                if not cyclic[other]:
+                    gone.append(other)
     if not left:
         return ()
     path = [min(left)]
