@@ -17,8 +17,8 @@ from tests.seeds import SEED
 
 # Most of a test's time would be compilation: of Java's code and of Spark's plans. With one compiler, Java keeps 48 MB
 # of compiled code only, of which tests need more, and compiles again and again what it gave up. PySpark's call sites
-# are left out, for which each operation on a column calls Java eight times. These are arguments and
-# no configuration file, with which Java would use no class-data archive.
+# are left out, for which each operation on a column calls Java eight times. These are arguments and no configuration
+# file, with which Java would use no class-data archive.
 os.environ.setdefault(
     "PYSPARK_SUBMIT_ARGS",
     '--conf "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"'

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, select, text
 
-from kilonova.catalog import bounds, channel_store, events, registry, runs, tables
+from kilonova.catalog import bounds, channel_store, events, registry, runs, scheduling, tables
 from kilonova.catalog.bound_enforcement import require_kept
 from kilonova.catalog.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.database import Catalog, _alembic_config
@@ -385,7 +385,7 @@ def test_each_change_of_a_phase_is_announced_once_per_episode(catalog: Catalog, 
             with catalog.reading() as tx:
                 for event in events.since(tx, seen[-1]):
                     monitor.note(event)
-            monitor.check()
+            monitor.check(exist=True)
         with catalog.reading() as tx:
             new = events.since(tx, seen[-1])
             seen.append(events.newest(tx))
@@ -416,6 +416,26 @@ def test_each_change_of_a_phase_is_announced_once_per_episode(catalog: Catalog, 
     assert [(event.channels, event.text) for event in said] == [
         (("report",), "report is at most 10 hours behind orders›daily›report; it is behind by 10 h")
     ]
+
+
+def test_servers_wait_for_no_bound_where_there_are_none(catalog: Catalog) -> None:
+    with_report(catalog)
+    monitor = BoundMonitor(catalog)
+
+    def exist() -> bool:
+        with catalog.reading() as tx:
+            return scheduling.pending(tx).bounds
+
+    assert not exist()
+    set_limit(catalog, 10 * HOUR, *DAILY)
+    ingested(catalog, "orders")
+    assert exist()
+    monitor.check(exist=True)
+    assert monitor.next_check is not None
+    monitor.check(exist=False)
+    assert monitor.next_check is None
+    monitor.check(exist=True)
+    assert monitor.next_check is not None
 
 
 def test_a_year_of_history_makes_no_difference(catalog: Catalog, clock: Clock) -> None:

@@ -157,10 +157,10 @@ def test_null_and_duplicate_keys_are_counted(keys: list[tuple[int | None, str]],
 def test_duplicates_are_found_among_keys_of_numbers_and_times(kinds: list[str], data: st.DataObject) -> None:
     wide = {"int8": 7, "int64": 63, "date32[day]": 20, "timestamp": 55}
     bounds = [2 ** wide[kind] - 1 for kind in kinds]
-    some = st.tuples(*(st.integers(-1, 1) | st.integers(-bound, bound) for bound in bounds))
-    keys = data.draw(st.lists(some, max_size=12))
+    key = st.tuples(*(st.integers(-1, 1) | st.integers(-bound, bound) for bound in bounds))
+    keys = data.draw(st.lists(key, max_size=12))
     types = [pa.timestamp("us", "UTC") if kind == "timestamp" else pa.type_for_alias(kind) for kind in kinds]
-    columns = [pa.array([key[n] for key in keys], widest(kind)).cast(kind) for n, kind in enumerate(types)]
+    columns = [pa.array([each[n] for each in keys], widest(kind)).cast(kind) for n, kind in enumerate(types)]
     found = key_metrics(pa.table(dict(zip("abc", columns, strict=False))), ordered=False)
     assert found.get("duplicates", 0) == sum(times for times in Counter(keys).values() if times > 1)
 

@@ -212,6 +212,7 @@ def find_trigger_cycle(
         name: [each for trigger in own for each in itertools.product(*map(starts, conditions_of(trigger)))]
         for name, own in triggers.items()
     }
+    # Of each binding the alternatives all of whose starters are left: without any, it is not part of a cycle.
     cyclic = {
         name: {place for place, each in enumerate(own) if all(by in left for by in each)} for name, own in left.items()
     }

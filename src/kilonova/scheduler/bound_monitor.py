@@ -42,11 +42,17 @@ class BoundMonitor:
         """Note an event, after which `check` may have to evaluate the bounds again."""
         self._changed = self._changed or event.kind in _CONCERNED
 
-    def check(self) -> None:
+    def check(self, *, exist: bool) -> None:
         """Evaluate the bounds, if something may have changed, and record changes of their phases.
 
         `next_check` is the time at which the next phase begins if nothing happens until then.
+
+        Args:
+            exist: whether there are bounds; the catalog is not read if there are none.
         """
+        if not exist:
+            self._changed, self.next_check = True, None
+            return
         with self._catalog.reading() as tx:
             if not self._changed and (self.next_check is None or tx.now < self.next_check):
                 return

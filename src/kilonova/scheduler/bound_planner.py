@@ -59,8 +59,15 @@ class BoundPlanner:
         """Note an event, after which `check` may have to plan again."""
         self._changed = self._changed or event.kind in _CONCERNED
 
-    def check(self) -> None:
-        """Plan again, if something may have changed, or the next run is due."""
+    def check(self, *, exist: bool) -> None:
+        """Plan again, if something may have changed, or the next run is due.
+
+        Args:
+            exist: whether there are bounds; the catalog is not read if there are none.
+        """
+        if not exist:
+            self._changed, self._runs, self.next_check, self.bounded = True, (), None, frozenset()
+            return
         with self._catalog.reading() as tx:
             if not self._changed and (self.next_check is None or tx.now < self.next_check):
                 return

@@ -254,9 +254,8 @@ class Server:
             applying = self._apply_deferred(pending.next_apply, tx.now)
             wake = None if applying else pending.next_apply
             self._wakes = pending.next_check, scan, wake
-        if pending.bounds or self._bound_planner.waiting or self._bound_planner.bounded:
-            self._bounds.check()
-            self._bound_planner.check()
+        self._bounds.check(exist=pending.bounds)
+        self._bound_planner.check(exist=pending.bounds)
         self._lookout.look(directories)
         if self._look_at or (room and (unended or self._bound_planner.waiting)):
             with self._catalog.writing() as tx:

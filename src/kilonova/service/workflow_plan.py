@@ -292,9 +292,9 @@ def plan_changes(
     )
     changed = {each.channel.name: each for each in channels}
     retyped = _retyped_views(channels, states, workflow, registered)
-    known = _Channels.of(states, changed)
+    every = _Channels.of(states, changed)
     tasks = [
-        _task_change(tx, task, workflow, live.get(task.name, ()), known, overrides, retyped.pop(task.name, None))
+        _task_change(tx, task, workflow, live.get(task.name, ()), every, overrides, retyped.pop(task.name, None))
         for task in workflow.tasks
     ]
     tasks += [_retyped_elsewhere(registered[name], why) for name, why in retyped.items()]
@@ -716,11 +716,11 @@ def _task_change(
     task: Task,
     workflow: WorkflowDefinition,
     versions: Sequence[registry.TaskVersion],
-    known_channels: _Channels,
+    every: _Channels,
     overrides: LogicOverrides,
     retyped: str | None,
 ) -> TaskChange:
-    states, channels = known_channels.states, known_channels.changes
+    states, channels = every.states, every.changes
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
     migration, overruled, handover = None, "", VersionHandover()
@@ -744,7 +744,7 @@ def _task_change(
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
             detail += f"; runs {describe_task_schedule(task.schedule)}"
-        handover = plan_handover(tx, task, versions, workflow, known_channels.redeclared)
+        handover = plan_handover(tx, task, versions, workflow, every.redeclared)
         detail = "; ".join(filter(None, (detail, handover.text)))
     elif same and retyped is None and not overrides.renews(task):
         methods = method_changes(known.task, task)
@@ -770,13 +770,13 @@ def _task_change(
         detail = "; ".join(filter(None, ("new", task.note))) if is_inserted else detail
         samples = cost_samples(tx, [task.name]).get(task.name, ())
         own = {name: channels[name].channel for name in task.writes}
-        handover = plan_handover(tx, task, versions, workflow, known_channels.redeclared)
+        handover = plan_handover(tx, task, versions, workflow, every.redeclared)
         obstacle = retyped or _obstacle(task, known.task, channels)
         if handover.waits and task.view is not None:
             obstacle = f"its input does not have {describe_columns(handover.waits)} yet"
         if overruled and not task.migrations:
             obstacle = "what has changed is not known"
-        migration = plan_migration(task, versions, known_channels.expected, own, samples, obstacle)
+        migration = plan_migration(task, versions, every.expected, own, samples, obstacle)
         if handover.text:
             detail += f"; {handover.text}"
         if not handover.waits and migration is not None:
