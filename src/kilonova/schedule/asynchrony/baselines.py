@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kilonova.model.bound import BoundState
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.block_search import BlockSearch, SearchRules
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck
-from kilonova.schedule.asynchrony.data_block import BASE, DataBlock
-from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan
+from kilonova.schedule.asynchrony.data_block import BASE, DataBlock, key_of
+from kilonova.schedule.asynchrony.execution_plan import ChainStep, ExecutionPlan
 from kilonova.schedule.asynchrony.provenance import newest, precedes
 from kilonova.schedule.asynchrony.pruning import Pruning
 from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
@@ -76,16 +76,32 @@ class SingleStepScheduler:
         search = BlockSearch(workflow, self.full.index, state.times, rules, heads, depth=1)
         search.run(blocks)
         candidates = [
-            entry for entry in search.best.values() if entry.block is None and not _is_superseded(entry, state, blocks)
+            entry
+            for entry in search.best.values()
+            if entry.block is None
+            and not isinstance(search.drafts[entry.maker].step, ChainStep)
+            and not _is_superseded(entry, state, blocks)
         ]
-        if not candidates:
-            return ExecutionPlan(violated=tuple(each.bound for each in violated))
-        chosen = self.choose(candidates, state)
+        while True:
+            if not candidates:
+                return ExecutionPlan(violated=tuple(each.bound for each in violated))
+            chosen = self.choose(candidates, state)
+            if self._is_kept(chosen, state, channels, blocks):
+                break
+            candidates.remove(chosen)
         return ExecutionPlan(
             invocations=invocations_of(chosen.plan, search.drafts, search.written),
             cost=chosen.cost,
             violated=tuple(each.bound for each in violated),
         )
+
+    def _is_kept(
+        self, entry: Entry, state: SchedulingState, channels: frozenset[str], kept: Mapping[str, tuple[DataBlock, ...]]
+    ) -> bool:
+        """Return whether a block would be kept: old blocks are dropped before the next plan."""
+        stored = {**state.blocks, entry.channel: (*state.blocks.get(entry.channel, ()), entry.as_block())}
+        after = self.full.candidates(replace(state, blocks=stored), channels, _PASSES)
+        return set(map(key_of, after[entry.channel])) != set(map(key_of, kept[entry.channel]))
 
 
 def _is_superseded(entry: Entry, state: SchedulingState, kept: Mapping[str, tuple[DataBlock, ...]]) -> bool:

@@ -87,7 +87,7 @@ class BlockSearch:
         times: the points of each source channel.
         rules: what is left out.
         heads: the provenance of each output's relation; a delta that applies to it must keep the limits afterwards.
-        depth: the largest number of invocations of a plan; None for any.
+        depth: the largest number of invocations of a plan, without chains; None for any.
         drafts: the invocations considered, by number.
         written: the entry that each of them writes.
         best: the entry of each block that was not pruned.
@@ -127,9 +127,13 @@ class BlockSearch:
             if entry.pruned or entry.optimized:
                 continue
             entry.optimized = True
-            if self.depth is None or len(entry.plan) < self.depth:
+            if self.depth is None or self._steps(entry) < self.depth:
                 self.optimized.add(entry)
                 self._generate(entry)
+
+    def _steps(self, entry: Entry) -> int:
+        """Return the number of invocations of a plan that store a block."""
+        return sum(not isinstance(self.drafts[number].step, ChainStep) for number in entry.plan)
 
     def _add_stored(self, block: DataBlock) -> None:
         """Put a stored block into the queue."""
