@@ -66,9 +66,9 @@ WORKFLOWS = {
 def measure(scale: Scale) -> Iterable[Report]:
     """Processing methods, schedulers, and large workflows; each report comes when it is there."""
     quick = scale is Scale.QUICK
-    weeks, hours, runs, channels = (1, 2, 1, 100) if quick else (10, 4, 1, 1000)
+    weeks, hours, runs, channels = (1, 2, 1, 100) if quick else (10, 12, 3, 1000)
     yield _large(channels)
-    yield _methods(weeks, runs)
+    yield _methods(weeks, 1)
     yield _schedulers(hours, runs)
 
 

@@ -90,7 +90,7 @@ def bound_schedule(tx: Transaction, channels: Collection[str] | None = None) -> 
         return BoundSchedule()
     from kilonova.schedule.bound_planning.bound_decision import decide_bound_runs  # numpy takes a while
 
-    decision = decide_bound_runs(observed)
+    decision = decide_bound_runs(observed, alternatives=True)
     plan = decision.plan or decision.next_plan or ExecutionPlan()
     unmet = [BoundObstacle(channel=each.channel, reason=each.reason) for each in plan.unmet]
     unplanned = [BoundObstacle(channel=each.bound.channel, reason=each.reason) for each in decision.unplanned]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +53,16 @@ def test_pruned_plans_keep_the_same_bounds(seed: int) -> None:
     world.execute(plan)
     if not plan.unmet:
         assert not any(each.violated for each in world.scheduler.states(world.state))
+
+
+@some
+@given(seeds, st.sampled_from([ALL_PASSES, ALL_PASSES - {Pruning.LONG_TERM}, NO_PASSES]))
+def test_the_search_ends_once_the_cheapest_plan_is_known(seed: int, passes: frozenset[Pruning]) -> None:
+    world = world_of(seed)
+    scheduler = AsynchronousScheduler(world.shape.workflow, world.bounds, passes)
+    whole = replace(scheduler, alternatives=True).plan(world.state)
+    found = scheduler.plan(world.state)
+    assert (found.invocations, found.cost, found.unmet) == (whole.invocations, whole.cost, whole.unmet)
 
 
 def test_pruned_plans_cost_little_more() -> None:

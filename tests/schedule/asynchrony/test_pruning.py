@@ -6,19 +6,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from examples.asynchrony import search_preprocessing
 from kilonova.model.bound import InconsistencyBound, StalenessBound
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.channel_limits import ChannelLimits, LimitCheck, declared_limits
+from kilonova.schedule.asynchrony.conversions import built_in_conversions, weak_conversions
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, DataBlock
 from kilonova.schedule.asynchrony.delta_chains import with_compulsory_chains
 from kilonova.schedule.asynchrony.frontiers import frontiers_of, least_frontier
+from kilonova.schedule.asynchrony.linear_model import LinearModel
 from kilonova.schedule.asynchrony.old_blocks import without_inapplicable_deltas, without_old_blocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
 from kilonova.schedule.asynchrony.processing_methods import only_consistent_blocks
 from kilonova.schedule.asynchrony.provenance import ORIGIN, ArrivalTimes, Provenance
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
+from kilonova.schedule.asynchrony.search_index import index_of
 from kilonova.schedule.asynchrony.simulation import simulate
 from kilonova.schedule.asynchrony.upstream_limits import propagated_limits
 from kilonova.schedule.asynchrony.widgets import (
@@ -29,6 +34,7 @@ from kilonova.schedule.asynchrony.widgets import (
     stateless,
     workflow_of,
 )
+from kilonova.schedule.asynchrony.workflow_model import ChannelModel, WorkflowModel
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -193,10 +199,11 @@ class TestUpstreamLimits:
 class TestOverkill:
     BOUNDS = (StalenessBound(channel="scores", path=CLICKS[:-1], limit=24 * HOUR),)
 
-    def rule(self, *stored: DataBlock, hours: int = 4) -> set[tuple[BlockType, int]]:
+    def rule(self, *stored: DataBlock, hours: int = 4, alike: bool = False) -> set[tuple[BlockType, int]]:
         times = {"clicks": hourly(4)}
         check = LimitCheck(SCORED.paths, times, START + hours * HOUR, declared_limits(SCORED, self.BOUNDS))
-        is_overkill = overkill_rule({"scores": stored}, ["scores"], check)
+        alike_on = frozenset({"scores"} if alike else ())
+        is_overkill = overkill_rule({"scores": stored}, ["scores"], check, alike_on)
         return {
             (kind, point) for kind in (BASE, STRONG) for point in (2, 3, 4) if is_overkill("scores", kind, (point,))
         }
@@ -206,6 +213,12 @@ class TestOverkill:
 
     def test_a_sufficient_base_serves_in_place_of_deltas(self) -> None:
         assert self.rule(base("scores", 3)) == {(BASE, 4), (STRONG, 4)}
+
+    def test_a_monotone_delta_serves_in_place_of_strong_ones_where_it_can_be_read_like_them(self) -> None:
+        stored = delta("scores", 1, 2, MONOTONE)
+        assert self.rule(stored) == set()
+        assert self.rule(stored, alike=True) == {(STRONG, 3), (STRONG, 4)}
+        assert self.rule(delta("scores", 1, 2), alike=True) == {(STRONG, 3), (STRONG, 4)}
 
     def test_a_block_that_is_too_old_is_no_reason(self) -> None:
         assert self.rule(base("scores", 1), hours=26) == set()
@@ -328,3 +341,26 @@ class TestWork:
         assert plan.cost == sum(each.cost for each in plan.invocations)
         alone = [AsynchronousScheduler(shared, (bound,)).plan(state).cost for bound in bounds]
         assert plan.cost < sum(alone)
+
+
+class TestMonotoneDeltas:
+    def test_suffice_where_each_conversion_of_strong_ones_has_one_of_theirs(self) -> None:
+        given = built_in_conversions(merge=LinearModel(1.0, (0.0, 0.0)), diff=LinearModel(1.0, (0.0, 0.0)))
+        encoded = weak_conversions(
+            "increments", from_strong=LinearModel(1.0, (0.0,)), to_base=LinearModel(1.0, (0.0, 0.0))
+        )
+        channels = (ChannelModel("plain", given), ChannelModel("encoded", (*given, *encoded)))
+        assert index_of(WorkflowModel(channels, ())).monotone_suffices == {"plain"}
+
+    @pytest.mark.parametrize("accepts", [{STRONG}, {STRONG, MONOTONE}], ids=["strong", "both"])
+    def test_are_not_taken_for_strong_ones_by_an_output_that_does_not_accept_them(
+        self, accepts: set[BlockType]
+    ) -> None:
+        state = scored_state(5, 4, 4)
+        crawled = tuple(replace(each, kind=MONOTONE) if each.kind == STRONG else each for each in state.blocks["crawl"])
+        state = replace(state, blocks={**state.blocks, "crawl": crawled})
+        outputs = tuple(replace(each, accepts=frozenset(accepts)) for each in state.outputs)
+        bound = StalenessBound(channel="labelled", path=CRAWL, limit=timedelta())
+        plan = AsynchronousScheduler(SCORED, (bound,)).plan(replace(state, outputs=outputs))
+        assert plan.unmet == ()
+        assert plan.invocations[-1].writes.kind == (STRONG if accepts == {STRONG} else MONOTONE)

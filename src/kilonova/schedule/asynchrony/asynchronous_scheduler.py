@@ -13,7 +13,7 @@ provision and the propagated limits: what the exact passes keep is found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,14 +21,14 @@ from kilonova.model.bound import Bound, BoundState, StalenessBound
 from kilonova.schedule.asynchrony.block_search import BlockSearch, SearchRules
 from kilonova.schedule.asynchrony.bound_states import bound_states
 from kilonova.schedule.asynchrony.channel_limits import LimitCheck, Limits, declared_limits
-from kilonova.schedule.asynchrony.data_block import BASE, DataBlock
+from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, DataBlock
 from kilonova.schedule.asynchrony.delta_chains import with_compulsory_chains
 from kilonova.schedule.asynchrony.execution_plan import Alternative, ExecutionPlan, Invocation, UnmetOutput
 from kilonova.schedule.asynchrony.frontiers import Frontiers, frontiers_of, reflected_upstream
 from kilonova.schedule.asynchrony.old_blocks import without_inapplicable_deltas, without_old_blocks
 from kilonova.schedule.asynchrony.optimized_blocks import OptimizedBlocks
 from kilonova.schedule.asynchrony.overkill import overkill_rule
-from kilonova.schedule.asynchrony.provenance import newest
+from kilonova.schedule.asynchrony.provenance import Newest, newest
 from kilonova.schedule.asynchrony.pruning import ALL_PASSES, Pruning
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.search_entry import Entry, invocations_of
@@ -72,6 +72,7 @@ class AsynchronousScheduler:
         workflow: the workflow.
         bounds: its bounds.
         passes: the pruning passes.
+        alternatives: whether plans list alternatives, for which the search goes on once the cheapest plan is known.
 
     Raises:
         DeclarationError: a bound names a channel or a path that does not exist.
@@ -80,6 +81,7 @@ class AsynchronousScheduler:
     workflow: WorkflowModel
     bounds: tuple[Bound, ...]
     passes: frozenset[Pruning] = ALL_PASSES
+    alternatives: bool = False
 
     def __post_init__(self) -> None:
         assert self.declared is not None  # refuses unknown channels and paths
@@ -178,6 +180,8 @@ class AsynchronousScheduler:
         rules = self._rules(state, channels, blocks, frontiers, passes)
         optimized = OptimizedBlocks(state.cursors)
         search = BlockSearch(self.workflow, self.index, state.times, rules, heads, optimized=optimized)
+        if not self.alternatives:
+            search.goals.update(_goals(search, state, violated))
         search.run(blocks)
         return search
 
@@ -261,16 +265,68 @@ class AsynchronousScheduler:
         paths = self.workflow.paths
         declared = LimitCheck(paths, state.times, state.now, self.declared)
         propagated = LimitCheck(paths, state.times, state.now, self.propagated)
+        only_strong = {
+            each.channel for each in state.outputs if STRONG in each.accepts and MONOTONE not in each.accepts
+        }
+        monotone_suffices = self.index.monotone_suffices - only_strong
         rules = SearchRules(
             channels=channels,
             declared=declared,
             kept=propagated if Pruning.UPSTREAM_LIMITS in passes else declared,
             frontiers=frontiers if Pruning.UPSTREAM_LIMITS in passes else {},
             long_term=Pruning.LONG_TERM in passes,
+            monotone_suffices=monotone_suffices,
         )
         if Pruning.OVERKILL not in passes:
             return rules
-        return replace(rules, overkill=overkill_rule(blocks, channels, propagated))
+        return replace(rules, overkill=overkill_rule(blocks, channels, propagated, monotone_suffices))
+
+
+def _goals(
+    search: BlockSearch, state: SchedulingState, violated: Iterable[Bound]
+) -> dict[str, Callable[[Entry], bool]]:
+    """Return whether a block is the cheapest one that repairs the violated bound of an output, by output channel.
+
+    The first optimized block that repairs it is, unless the long-term provision drops it for a dearer one that is ahead
+    of it. There are no goals where several bounds of an output are violated, and blocks that repair some of them count.
+    """
+    channels = [bound.channel for bound in violated]
+    if len(set(channels)) < len(channels):
+        return {}
+    goals: dict[str, Callable[[Entry], bool]] = {}
+    for output in state.outputs:
+        if output.channel in channels:
+            last = [(state.times[path[0]].points or (0,))[-1] for path in search.workflow.paths[output.channel]]
+            goals[output.channel] = _CheapestRepair(search.rules, output, tuple(last))
+    return goals
+
+
+@dataclass(slots=True)
+class _CheapestRepair:
+    """Whether a block is the cheapest one that repairs the bound of an output.
+
+    Attributes:
+        rules: the rules of the search.
+        output: the output.
+        last: the newest point of the source of each path.
+        missed: whether the cheapest one was seen, and may be dropped; then no other one is known to be the cheapest.
+    """
+
+    rules: SearchRules
+    output: OutputState
+    last: Newest
+    missed: bool = False
+
+    def __call__(self, entry: Entry) -> bool:
+        if self.missed or entry.kind not in self.output.accepts:
+            return False
+        result = continuation(self.output.head, entry.start, entry.target)
+        if result is None or not self.rules.declared.holds(entry.channel, result):
+            return False
+        read = (True,) * len(self.last) if entry.start is None else map(bool, entry.start)
+        ahead = all(point == last or not each for point, last, each in zip(entry.newest, self.last, read, strict=True))
+        self.missed = self.rules.long_term and not ahead
+        return not self.missed
 
 
 def _repairing_entries(search: BlockSearch, output: OutputState, violated: list[Bound], *, whole: bool) -> list[Entry]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,8 @@ class SearchRules:
         frontiers: the frontier set of each channel. A base there may be needed as an old base, which no limit concerns.
         overkill: whether a block of some type and newest points is more than is needed on its channel.
         long_term: whether to ignore a block if another one of the same type is ahead of it.
+        monotone_suffices: the channels of which a monotone delta can be read wherever a strong one can; there, a strong
+            one is ignored if a monotone one is ahead of it, or leads to the same points.
     """
 
     channels: frozenset[str]
@@ -75,6 +78,7 @@ class SearchRules:
     frontiers: Frontiers = field(default_factory=dict)
     overkill: Callable[[str, BlockType, Newest], bool] = _never
     long_term: bool = False
+    monotone_suffices: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -93,6 +97,8 @@ class BlockSearch:
         best: the entry of each block that was not pruned.
         optimized: those whose cheapest plan is known.
         refused: of each output, what it would reflect after the first block found that would break its limits.
+        goals: of each output channel for which a block is searched, whether a block is the cheapest one that will do:
+            once there is one for each, the search ends. Without goals, it ends when all blocks are optimized.
     """
 
     workflow: WorkflowModel
@@ -106,6 +112,7 @@ class BlockSearch:
     best: dict[BlockKey, Entry] = field(default_factory=dict)
     optimized: OptimizedBlocks = field(default_factory=OptimizedBlocks)
     refused: dict[str, Provenance] = field(default_factory=dict)
+    goals: dict[str, Callable[[Entry], bool]] = field(default_factory=dict)
     _queue: list[tuple[float, int, Entry]] = field(default_factory=list)
     _ahead: dict[tuple[str, BlockType, Provenance | None], list[Entry]] = field(
         default_factory=lambda: defaultdict(list)
@@ -122,11 +129,17 @@ class BlockSearch:
         for stored in blocks.values():
             for block in stored:
                 self._add_stored(block)
+        most = math.inf
         while self._queue:
-            _, _, entry = heapq.heappop(self._queue)
+            cost, _, entry = heapq.heappop(self._queue)
+            if cost > most:  # blocks of equal cost may be preferred
+                break
             if entry.pruned or entry.optimized:
                 continue
             entry.optimized = True
+            if entry.channel in self.goals and self.goals[entry.channel](entry):
+                del self.goals[entry.channel]
+                most = math.inf if self.goals else cost
             if self.depth is None or self._steps(entry) < self.depth:
                 self.optimized.add(entry)
                 self._generate(entry)
@@ -184,13 +197,14 @@ class BlockSearch:
         """Consider an invocation of a variant."""
         task, variant = use.task, use.variant
         after = self._combined(task, [filling[1] for filling in ports])
+        ahead = newest(after)
         start: Provenance | None = None
         kind = variant.produces
         if kind != BASE:
             start = self._combined(task, [filling[0] for filling in ports])
             if kind == STRONG and variant.keeps_monotone and _all_monotone(ports):
                 kind = MONOTONE
-            if not precedes(newest(start), newest(after)):
+            if not precedes(newest(start), ahead):
                 return
         if variant.synchronous:
             paths = self.workflow.paths[task.writes]
@@ -198,7 +212,7 @@ class BlockSearch:
             if not consistent or (start is not None and not is_consistent(start, paths, self.times)):
                 return
         reads = tuple([filling[2] for filling in ports])
-        self._offer(use.step, (task.writes, kind, start, after), reads, variant.cost, variant.rows)
+        self._offer(use.step, (task.writes, kind, start, after), ahead, reads, variant.cost, variant.rows)
 
     def _combined(self, task: TaskModel, ports: list[Provenance]) -> Provenance:
         """Return ⊕ over the ports of a task: entries of a path that several ports have are united."""
@@ -226,7 +240,8 @@ class BlockSearch:
             key = _converted_key(conversion, base, block)
             if key is not None:
                 reads = (block,) if base is None else (base, block)
-                self._offer(use.step, key, (reads,), conversion.cost, conversion.rows)
+                ahead = block.newest if key[3] == block.target else newest(key[3])
+                self._offer(use.step, key, ahead, (reads,), conversion.cost, conversion.rows)
 
     def _chain(self, entry: Entry) -> None:
         """Consider the chains of a delta with the deltas that abut it."""
@@ -237,23 +252,23 @@ class BlockSearch:
                 for first, second in ((entry, other), (other, entry)):
                     if first.target == second.start:
                         key: BlockKey = (entry.channel, chained, first.start, second.target)
-                        self._offer(ChainStep(entry.channel), key, ((first, second),), _FREE, _SUM)
+                        self._offer(ChainStep(entry.channel), key, second.newest, ((first, second),), _FREE, _SUM)
 
     def _offer(
         self,
         step: Step,
         key: BlockKey,
+        ahead: Newest,
         reads: tuple[tuple[Entry, ...], ...],
         cost: LinearModel,
         rows: LinearModel,
     ) -> None:
-        """Consider a block, unless it is left out or known at no higher cost."""
+        """Consider a block, whose newest points are given, unless it is left out or known at no higher cost."""
         if key in self._left_out:
             return
         known = self.best.get(key)
         if known is not None and known.optimized:
             return
-        ahead = newest(key[3])
         if known is None and self._is_left_out(step, key, ahead):
             self._left_out.add(key)
             return
@@ -297,9 +312,15 @@ class BlockSearch:
             return True
         if not self._keeps_limits(channel, start, target):
             return True
-        return self.rules.long_term and any(
-            not each.pruned and precedes(ahead, each.newest) for each in self._ahead[channel, kind, start]
-        )
+        if not self.rules.long_term:
+            return False
+        rivals = self._ahead[channel, kind, start]
+        if kind == STRONG and channel in self.rules.monotone_suffices:
+            monotone = self._ahead[channel, MONOTONE, start]
+            if any(not each.pruned and each.target == target for each in monotone):
+                return True
+            rivals = [*rivals, *monotone]
+        return any(not each.pruned and precedes(ahead, each.newest) for each in rivals)
 
     def _is_at_frontier(self, channel: str, ahead: Newest) -> bool:
         return ahead in self.rules.frontiers.get(channel, ())
@@ -320,15 +341,20 @@ class BlockSearch:
         return False
 
     def _drop_overtaken(self, entry: Entry) -> None:
-        """Remove the blocks that a block is ahead of (6.3)."""
-        rivals = self._ahead[entry.channel, entry.kind, entry.start]
-        for each in rivals:
-            if precedes(each.newest, entry.newest):
-                each.pruned = True
-                self._left_out.add(each.key)
-                self.best.pop(each.key, None)
-        rivals[:] = [each for each in rivals if not each.pruned]
-        rivals.append(entry)
+        """Remove the blocks that a block is ahead of (6.3), and the strong delta that a monotone one stands for."""
+        kinds = [entry.kind]
+        if entry.kind == MONOTONE and entry.channel in self.rules.monotone_suffices:
+            kinds.append(STRONG)
+        for kind in kinds:
+            rivals = self._ahead[entry.channel, kind, entry.start]
+            for each in rivals:
+                same = kind != entry.kind and each.target == entry.target
+                if precedes(each.newest, entry.newest) or (same and not each.optimized):
+                    each.pruned = True
+                    self._left_out.add(each.key)
+                    self.best.pop(each.key, None)
+            rivals[:] = [each for each in rivals if not each.pruned]
+        self._ahead[entry.channel, entry.kind, entry.start].append(entry)
 
 
 _FREE = LinearModel(0.0, (0.0, 0.0))

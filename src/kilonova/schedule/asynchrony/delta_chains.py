@@ -19,6 +19,9 @@ def with_compulsory_chains(blocks: tuple[DataBlock, ...], frontier: frozenset[Ne
         blocks: the blocks.
         frontier: the frontier set of the channel: what has been read up to there must be told from the rest.
     """
+    deltas = [block for block in blocks if block.kind != BASE]
+    if len(deltas) < 2:
+        return blocks
     bases = {block.target for block in blocks if block.kind == BASE}
     begun = Counter((_family(block.kind), block.start) for block in blocks)
     ended = Counter((_family(block.kind), block.target) for block in blocks)
@@ -31,7 +34,6 @@ def with_compulsory_chains(blocks: tuple[DataBlock, ...], frontier: frozenset[Ne
         alike = (kind, between) in following and (kind, between) in preceding
         return one_way and alike and between not in bases and newest(between) not in frontier
 
-    deltas = [block for block in blocks if block.kind != BASE]
     if not any(joins(block.kind, block.target) for block in deltas):
         return blocks
     found = [block for block in blocks if block.kind == BASE]

@@ -30,13 +30,11 @@ def reflected_upstream(workflow: WorkflowModel, points: Mapping[str, Iterable[Ne
     """
     found = {name: set(each) for name, each in points.items()}
     for name in reversed(workflow.order):
-        task, frontier = workflow.writer.get(name), found.get(name)
-        if task is None or frontier is None:
+        frontier = found.get(name)
+        if frontier is None:
             continue
-        places = {path: place for place, path in enumerate(workflow.paths[name])}
-        for read in dict.fromkeys(task.reads):
-            kept = [places[(*path, task.name)] for path in workflow.paths[read]]
-            found.setdefault(read, set()).update(tuple(each[place] for place in kept) for each in frontier)
+        for read, kept in workflow.places_through.get(name, {}).items():
+            found.setdefault(read, set()).update([tuple([each[place] for place in kept]) for each in frontier])
     return {name: frozenset(each) for name, each in found.items()}
 
 

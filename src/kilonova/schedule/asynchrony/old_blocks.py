@@ -41,14 +41,14 @@ def without_inapplicable_deltas(
         frontier: the frontier set of the channel.
         bases: the points that the bases of the channel, and those of channels downstream, reflect of it.
     """
+    deltas = [(newest(block.start), newest(block.target), block) for block in blocks if block.start is not None]
+    if not deltas:
+        return blocks
     least = least_frontier(frontier)
-    old = [block for block in blocks if block.start is not None and precedes(newest(block.start), least)]
-    if not old:
+    waiting = sorted((each for each in deltas if precedes(each[0], least)), key=lambda each: each[0])
+    if not waiting:
         return blocks
     reached = [set(entries) for entries in zip(*bases, *frontier, strict=True)]
-    waiting = sorted(
-        ((newest(block.start or ()), newest(block.target), block) for block in old), key=lambda each: each[0]
-    )
     while True:
         left = []
         for start, target, block in waiting:

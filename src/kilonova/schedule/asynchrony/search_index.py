@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kilonova.schedule.asynchrony.data_block import BASE, BlockType, accepted_types
+from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG, BlockType, accepted_types
 from kilonova.schedule.asynchrony.execution_plan import ConversionStep, TaskStep
 from kilonova.schedule.asynchrony.workflow_model import (
+    ChannelModel,
     Conversion,
     PortForm,
     TaskModel,
@@ -71,10 +72,12 @@ class SearchIndex:
     Attributes:
         variants: the variants that may read a block, by its channel and type.
         conversions: the conversions that may.
+        monotone_suffices: the channels of which whatever reads a strong delta also reads a monotone one.
     """
 
     variants: Mapping[tuple[str, BlockType], tuple[VariantUse, ...]]
     conversions: Mapping[tuple[str, BlockType], tuple[ConversionUse, ...]]
+    monotone_suffices: frozenset[str]
 
 
 def index_of(workflow: WorkflowModel) -> SearchIndex:
@@ -105,5 +108,14 @@ def index_of(workflow: WorkflowModel) -> SearchIndex:
             if each.reads_base:
                 conversions[channel.name, BASE].append(ConversionUse(each, known, as_old_base=True))
     return SearchIndex(
-        {key: tuple(uses) for key, uses in variants.items()}, {key: tuple(uses) for key, uses in conversions.items()}
+        {key: tuple(uses) for key, uses in variants.items()},
+        {key: tuple(uses) for key, uses in conversions.items()},
+        frozenset(
+            channel.name for channel in workflow.channels if _targets(channel, STRONG) <= _targets(channel, MONOTONE)
+        ),
     )
+
+
+def _targets(channel: ChannelModel, source: BlockType) -> set[BlockType]:
+    """Return the types to which blocks of a type can be converted."""
+    return {each.target for each in channel.conversions if each.source == source}

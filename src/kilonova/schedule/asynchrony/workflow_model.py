@@ -231,6 +231,17 @@ class WorkflowModel:
                 paths[name] = tuple(dict.fromkeys(through))
         return paths
 
+    @cached_property
+    def places_through(self) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
+        """The place, among the paths of each channel that a task writes, of each path of each channel that it reads."""
+        found: dict[str, dict[str, tuple[int, ...]]] = {}
+        for task in self.tasks:
+            places = {path: place for place, path in enumerate(self.paths[task.writes])}
+            found[task.writes] = {
+                read: tuple(places[(*path, task.name)] for path in self.paths[read]) for read in task.reads
+            }
+        return found
+
     def upstream(self, channels: Iterable[str]) -> frozenset[str]:
         """Return the channels that some channels are computed from, and these."""
         found: set[str] = set()

@@ -81,9 +81,14 @@ class BoundDecision:
     managed: frozenset[str] = frozenset()
 
 
-def decide_bound_runs(observed: BoundObservation) -> BoundDecision:
-    """Return what runs because of bounds."""
-    return _Decision.of(observed).decide()
+def decide_bound_runs(observed: BoundObservation, *, alternatives: bool = False) -> BoundDecision:
+    """Return what runs because of bounds.
+
+    Args:
+        observed: the tasks and channels, and all bounds.
+        alternatives: whether the plan lists alternatives, which takes longer.
+    """
+    return _Decision.of(observed, alternatives=alternatives).decide()
 
 
 def slow_bounds(
@@ -111,7 +116,7 @@ class _Decision:
     unplanned: tuple[UnplannedBound, ...]
 
     @classmethod
-    def of(cls, observed: BoundObservation) -> _Decision:
+    def of(cls, observed: BoundObservation, *, alternatives: bool = False) -> _Decision:
         workflow, channels = observed.known.workflow, observed.known.channels
         every = planned_tasks(observed.known, {bound.channel for bound in observed.bounds})
         obstacles = {each.channel: obstacle(each.channel, workflow, every) for each in observed.bounds}
@@ -130,7 +135,7 @@ class _Decision:
         return cls(
             observed=observed,
             planned=planned,
-            scheduler=AsynchronousScheduler(model, tuple(declared)),
+            scheduler=AsynchronousScheduler(model, tuple(declared), alternatives=alternatives),
             declared=declared,
             unplanned=tuple(unplanned),
         )
