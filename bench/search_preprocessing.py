@@ -34,8 +34,11 @@ SITES, VISITORS = 2_000, 200_000
 CRAWLED, CLICKED = 20.0, 10.0
 """Seconds between two arrivals of pages, and of clicks."""
 
-WARMING = 5
-"""Number of arrivals before those that count: Spark starts, and each task runs several times."""
+WARMING = 10
+"""Number of arrivals before those that count: Spark starts, and Java compiles what each task runs."""
+
+PAUSE = 3.0
+"""Seconds between two of them, beside the time that a server needs for each."""
 
 _WORKFLOW = """
 import kilonova as kn
@@ -155,7 +158,7 @@ class _Arrivals:
             self._settle()
             self._crawl(self._sizes.new_pages)
             self._click(self._sizes.new_clicks)
-            time.sleep(CLICKED)
+            time.sleep(PAUSE)
         self._settle()
 
     def go_on(self) -> None:

@@ -122,9 +122,9 @@ class MortalCatalog(Catalog):
             yield tx
 
     @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self, *, brief: bool = False) -> Iterator[Transaction]:
         self.fuse.step("before a transaction")
-        with super().writing() as tx:
+        with super().writing(brief=brief) as tx:
             yield tx
             self.fuse.step("before its commit", open_transaction=True)
         self.fuse.step("after its commit")

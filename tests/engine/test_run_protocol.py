@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from kilonova.catalog import bindings, channel_store, events, firings, runs
-from kilonova.catalog.database import Transaction
+from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claim
-from kilonova.engine.run_protocol import ActiveRun, Participant, RunPlan, RunResults, execute_run
+from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.engine.run_request import claimed_firings
 from kilonova.errors import Cancelled, CatalogError, CatalogUnavailable, InputError, KilonovaError, LeaseLost, NotFound
 from kilonova.model.binding import Binding
@@ -110,6 +110,53 @@ def test_participants_take_part_in_the_start_and_the_commit(stage: Stage) -> Non
     assert witness.calls == [("start", RUNNING), ("commit", SUCCEEDED)]
     assert late.calls == [("commit", SUCCEEDED)]
     assert stage.recorded() == ["start", "commit", "commit"]
+
+
+@dataclass
+class Planner:
+    """Plans runs that write nothing, from the state of `source`; records in which transactions it is called."""
+
+    brief: list[bool] = field(default_factory=list)
+
+    def __call__(self, tx: Transaction) -> RunPlan[None]:
+        self.brief.append(tx.brief)
+        channel_store.channel_state(tx, "source")
+        return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("source",), pins=(), plan=None)
+
+    def run(self, stage: Stage) -> None:
+        execute_run(stage.process.environment, self, lambda run: RunResults(outputs=()))
+
+
+def test_a_run_is_planned_once_while_there_is_little_to_load(stage: Stage) -> None:
+    planner = Planner()
+    planner.run(stage)
+    assert planner.brief == [True]
+
+
+def test_much_is_loaded_before_the_transaction_that_starts_a_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        Planner().run(stage)
+    monkeypatch.setattr(channel_store, "_LISTED", 2)
+    planner = Planner()
+    planner.run(Stage(replace(stage.process, environment=_fresh(stage)), stage.clock))
+    assert planner.brief == [True, False, False]
+
+
+def test_lost_runs_are_recovered_before_a_run_is_planned(stage: Stage) -> None:
+    with stage.process.catalog.writing() as tx:
+        lost, _ = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("source",), owner="lost", lease=LEASE)
+    stage.clock.forward(2 * LEASE.total_seconds())
+    planner = Planner()
+    planner.run(stage)
+    assert planner.brief == [False, False]
+    with stage.process.catalog.reading() as tx:
+        assert runs.find_run(tx, lost).state is RunState.ABANDONED
+
+
+def _fresh(stage: Stage) -> RunEnvironment:
+    """Return the environment of another process, which has nothing cached."""
+    environment = stage.process.environment
+    return replace(environment, catalog=Catalog(environment.catalog.url, stage.clock))
 
 
 def test_participants_take_part_in_the_abort_of_a_run_whose_work_raised(stage: Stage) -> None:

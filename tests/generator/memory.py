@@ -582,9 +582,9 @@ class QuickCatalog(Catalog):
             yield tx
 
     @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self, *, brief: bool = False) -> Iterator[Transaction]:
         self._live()
-        with super().writing() as tx:
+        with super().writing(brief=brief) as tx:
             yield tx
 
     def _live(self) -> None:

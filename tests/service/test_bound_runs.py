@@ -83,6 +83,23 @@ def test_the_schedule_says_what_runs_next_and_why(tmp_path: Path) -> None:
     assert world.project.bound_schedule(["scores"]).alternatives == ()
 
 
+def test_the_schedule_says_what_is_not_repeated(tmp_path: Path) -> None:
+    world = World(tmp_path, workflow())
+    world.arrive("clicks", CLICKS, [(1, 1)])
+    world.arrive("pages", PAGES, [(10, 1)])
+    assert world.project.bound_schedule().not_repeated == ()
+    world.lost = 20
+    world.serve()
+    fired = world.fired("count_people")
+    assert fired.state is FiringState.FAILED
+    found = world.project.bound_schedule()
+    assert (found.starting, found.not_repeated) == ((), ("count_people",))
+    world.lost = 0
+    world.arrive("clicks", CLICKS, [(1, 2)])
+    found = world.project.bound_schedule()
+    assert (found.starting, found.not_repeated) == (("count_people",), ())
+
+
 def test_a_run_by_hand_recomputes_what_would_be_too_inconsistent(tmp_path: Path) -> None:
     world = World(tmp_path, workflow())
     world.arrive("clicks", CLICKS, [(1, 0)])

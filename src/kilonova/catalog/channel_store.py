@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
+from kilonova.catalog.database import NotCached, Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.read_cache import CachedChannel, ChannelFingerprint, NamedRows
 from kilonova.errors import BrokenInvariant, Conflict, LeaseLost, NotFound, closest_name
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
@@ -56,6 +56,9 @@ _FEW = 1000
 """Number of points of a channel up to which all of them are reread when one is new."""
 
 _Item = TypeVar("_Item")
+
+_LISTED = 1000
+"""Number of points or blocks up to which a brief transaction lists them."""
 
 _RUNNING = RunState.RUNNING.value
 
@@ -173,6 +176,7 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
 
     Raises:
         NotFound: there is no channel of one of the names.
+        NotCached: the transaction is brief, and many points or blocks are to be listed.
     """
     wanted = None if names is None else list(dict.fromkeys(names))
     query = _channels(tx.connection.dialect.name, some=wanted is not None)
@@ -184,6 +188,7 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
     states: dict[str, ChannelState] = {}
     fingerprints: dict[int, ChannelFingerprint] = {}
     changed: dict[int, Channel] = {}
+    listed = 0
     for number, row in rows.items():
         each = _channel(row)
         fingerprints[number] = ChannelFingerprint(row.stamp, each, row.read, row.origin or 0)
@@ -192,6 +197,9 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
             states[row.name] = before.state
         else:
             changed[number] = each
+            listed += row.newest - fingerprints[number].origin if before is None else len(before.state.blocks)
+    if tx.brief and listed > _LISTED:
+        raise NotCached
     since = dict.fromkeys(changed, 0)
     points, blocks = (_points(tx, changed, since), _live(tx, changed)) if changed else ({}, {})
     for number, each in changed.items():
@@ -233,11 +241,16 @@ _WRITTEN = (
 
 @cache
 def _channels(dialect: str, *, some: bool) -> Select[Any]:
-    """Return a query for channels, of some names or all, with their lowest cursor `read` and old numbering `origin`."""
-    channel, cursor, dropped = tables.channel.c, tables.cursor.c, tables.dropped.c
+    """Return a query for channels, of some names or all, with their lowest cursor, old numbering and newest point.
+
+    These are the columns `read`, `origin` and `newest`.
+    """
+    channel, cursor, dropped, point = tables.channel.c, tables.cursor.c, tables.dropped.c, tables.point.c
     oldest = select(func.min(cursor.point)).where(cursor.channel_id == channel.id).scalar_subquery()
     past = select(dropped.point).where(dropped.name == channel.name).scalar_subquery()
-    query = select(tables.channel, oldest.label("read"), past.label("origin")).order_by(channel.name)
+    newest = select(func.coalesce(func.max(point.number), 0)).where(point.channel_id == channel.id).scalar_subquery()
+    columns = (tables.channel, oldest.label("read"), past.label("origin"), newest.label("newest"))
+    query = select(*columns).order_by(channel.name)
     return query.where(is_given(dialect, channel.name, "names")) if some else query
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -47,6 +46,7 @@ from sqlalchemy.exc import DataError, DBAPIError, OperationalError, SQLAlchemyEr
 
 from kilonova.catalog import tables
 from kilonova.catalog.read_cache import ReadCache
+from kilonova.catalog.writer_queue import WriterQueue
 from kilonova.errors import CatalogError, CatalogFull, CatalogUnavailable, Conflict, DeclarationError, KilonovaError
 
 _Value = TypeVar("_Value", int, str)
@@ -109,10 +109,12 @@ class Transaction:
         before: the cache of earlier transactions of this process.
         read: the rows that it has read itself.
         stamps: the stamp of the registered tasks and bindings, until it changes them; null if none were registered yet.
+        brief: whether it must be short: `NotCached` is raised instead of loading much that is not cached.
     """
 
     connection: Connection
     now: datetime
+    brief: bool = False
     channels: dict[str, int] = field(default_factory=dict)
     before: ReadCache = field(default_factory=ReadCache)
     read: ReadCache = field(default_factory=ReadCache)
@@ -191,6 +193,10 @@ def contains_name(tx: Transaction, column: ColumnElement[Any], name: str) -> Col
     return place(cast(column, Text), json.dumps(name)) > 0
 
 
+class NotCached(Exception):
+    """Internal exception for what a brief transaction would have to load: it is to be loaded by another one before."""
+
+
 class _Undone(Exception):
     """Internal exception that rolls a transaction back."""
 
@@ -219,7 +225,6 @@ class Catalog:
     def __init__(self, url: str, clock: Callable[[], datetime] = utc_now, *, alone: bool = False) -> None:
         self.url = url.replace("postgresql://", "postgresql+psycopg://", 1)
         self.clock = clock
-        self._turn = threading.Lock()
         self._remembered = ReadCache()
         try:
             self._engine = _engine(self.url, alone)
@@ -228,6 +233,7 @@ class Catalog:
                 "the catalog's URL cannot be used",
                 hint="Use sqlite:///path or postgresql://host/database; write %2F for / and %40 for @ in a password",
             ) from None
+        self._queue = WriterQueue(self._file, _PATIENCE) if self.dialect == "sqlite" else None
 
     @property
     def dialect(self) -> str:
@@ -245,17 +251,23 @@ class Catalog:
             yield tx
 
     @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self, *, brief: bool = False) -> Iterator[Transaction]:
         """Open a writing transaction, one at a time; it commits at the end of the block, or rolls back on an error.
+
+        Args:
+            brief: whether to raise `NotCached` instead of loading much that is not cached.
 
         Raises:
             CatalogError: there is no catalog, or it is older or newer than this release.
+            NotCached: it is brief, and much is to be loaded.
         """
-        with self._checked(self._exclusive) as tx:
+        with self._checked(self._exclusive, brief=brief) as tx:
             yield tx
 
     @contextmanager
-    def _checked(self, begun: Callable[[str], AbstractContextManager[_Begun]]) -> Iterator[Transaction]:
+    def _checked(
+        self, begun: Callable[[str], AbstractContextManager[_Begun]], *, brief: bool = False
+    ) -> Iterator[Transaction]:
         """Open a transaction of a catalog of this release.
 
         Every transaction checks the revision of the tables, since another release may upgrade the catalog while this
@@ -272,7 +284,8 @@ class Catalog:
                 if row[0] != REVISION:
                     raise _unsuitable(row[0])
                 moment = row[-1].astimezone(UTC) if now and self.clock is utc_now else self.clock()
-                tx = Transaction(connection, moment, before=self._remembered, stamps={_REGISTRY: row[1]})
+                stamps = {_REGISTRY: row[1]}
+                tx = Transaction(connection, moment, brief, before=self._remembered, stamps=stamps)
                 yield tx
         except _NoTables:
             raise self._missing() from None
@@ -298,7 +311,8 @@ class Catalog:
         begin = ["BEGIN IMMEDIATE"]
         if self.dialect == "postgresql":  # a snapshot taken before the lock is granted would be stale
             begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", f"SELECT pg_advisory_xact_lock({_LOCK})"]
-        with self._translated(), self._queued(), self._transaction(*begin, query) as begun:
+        turn = nullcontext() if self._queue is None else self._queue.turn()
+        with self._translated(), turn, self._transaction(*begin, query) as begun:
             yield begun
 
     @contextmanager
@@ -332,25 +346,17 @@ class Catalog:
         if not self._has_file():
             raise self._missing()
 
-    def _has_file(self) -> bool:
+    @property
+    def _file(self) -> Path | None:
+        """The file of an SQLite database; None if it is in memory, or another database."""
         file = make_url(self.url).database if self.dialect == "sqlite" else None
+        return Path(file) if file else None
+
+    def _has_file(self) -> bool:
         try:
-            return not file or Path(file).exists()
+            return self._file is None or self._file.exists()
         except PermissionError:  # opening it tells more
             return True
-
-    @contextmanager
-    def _queued(self) -> Iterator[None]:
-        """Serialize the writers of this process with a lock: SQLite itself polls with increasing delays."""
-        if self.dialect != "sqlite":
-            yield
-            return
-        if not self._turn.acquire(timeout=_PATIENCE):
-            raise Conflict("the catalog is locked by this process", hint="Try again")
-        try:
-            yield
-        finally:
-            self._turn.release()
 
     def watching(self) -> Connection:
         """Return an autocommit connection for detecting commits of other connections."""
@@ -370,8 +376,8 @@ class Catalog:
             return
         if found is not None and found < _OLDEST:
             raise _unsuitable(found)
-        if self.dialect == "sqlite" and (file := make_url(self.url).database):
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._exclusive("SELECT 1") as (connection, _):
             if self.dialect == "postgresql":
                 connection.execute(text("SET LOCAL statement_timeout = 0"))
@@ -408,6 +414,8 @@ class Catalog:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+        if self._queue is not None:
+            self._queue.close()
 
     def _said(self, error: DBAPIError) -> str:
         """Return the message of a database error, without the URL's passwords."""

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from kilonova.catalog import channel_store, codec, events, tables
 from kilonova.catalog.channel_store import channel_id, new_stamp
-from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
+from kilonova.catalog.database import NotCached, Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.files import set_watched_directory
 from kilonova.errors import Conflict, NotFound, closest_name
 from kilonova.model.channel import Channel, declared_output
@@ -525,15 +525,22 @@ def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Task
     return {name: versions[0] for name, versions in live_versions(tx, names).items()}
 
 
+_LOADED = 100
+"""Number of tasks up to which a brief transaction loads their definitions."""
+
+
 def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, tuple[TaskVersion, ...]]:
     """Return the live logic versions of active tasks, by name, newest first; of all tasks if no names are given.
 
     Raises:
         NotFound: there is no active task of one of the names.
+        NotCached: the transaction is brief, and many definitions are to be loaded.
     """
     wanted = None if names is None else list(dict.fromkeys(names))
     known = tx.definitions("live_versions")
     missing = None if wanted is None else [name for name in wanted if name not in known]
+    if tx.brief and (missing is None or len(missing) > _LOADED):
+        raise NotCached
     if missing is None or missing:
         known.update(_defined(tx, missing))
     for name in wanted or ():

@@ -30,6 +30,10 @@ def explain_bounds(channel: str | None, *, as_json: bool) -> None:
             render.out.print(f"  {bound}", highlight=False, markup=False)
         rows = [(each.task, each.variant, each.writes, each.binding, seconds(each.seconds)) for each in found.steps]
         render.table("Plan", ("task", "variant", "writes", "binding", "estimate"), rows, right=("estimate",))
+        if found.not_repeated:
+            names = ", ".join(found.not_repeated)
+            text = f"Not started again, after a run with the same input that failed or changed nothing: {names}"
+            render.out.print(text, highlight=False, markup=False)
     else:
         render.out.print("No run is needed to keep the bounds.", highlight=False)
     if found.alternatives:

@@ -15,7 +15,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from kilonova.catalog import channel_store, runs
 from kilonova.catalog.bound_enforcement import require_kept
-from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.database import Catalog, NotCached, Transaction
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.catalog.validity import validities
 from kilonova.engine.interfaces import BlockStore, Counting, no_tracking
@@ -129,8 +129,8 @@ def execute_run(
 
     Args:
         environment: the environment of the run.
-        prepare: returns the plan, or None if there is nothing to do. It is called once before the starting transaction,
-            to load channel states into the cache without blocking other writers, and again within it, which counts.
+        prepare: returns the plan, or None if there is nothing to do. It is called within the starting transaction; if
+            much is to be loaded for it, before that once more, so that the cache is filled while others can write.
         work: executes the plan: writes blocks under names that it allocates.
         otherwise: called within the starting transaction if there is nothing to do.
 
@@ -143,20 +143,8 @@ def execute_run(
         KilonovaError: the work raised it; then none of its results are visible and its files are deleted.
     """
     catalog = environment.catalog
-    with catalog.reading() as tx:
-        if not (recover := any_left(tx)):
-            prepare(tx)
-    if recover:
-        recover_expired_runs(catalog, environment.files, environment.listener)
-        with catalog.reading() as tx:
-            prepare(tx)
-    with catalog.writing() as tx:
-        plan = prepare(tx)
-        if plan is None:
-            if otherwise is not None:
-                otherwise(tx)
-            return None
-        run = _start(tx, environment, plan)
+    if (run := _begun(environment, prepare, otherwise)) is None:
+        return None
     results = run.execute(work)
     with suppress(KilonovaError):
         blocks = [output.block for output in results.outputs if output.block is not None]
@@ -165,6 +153,32 @@ def execute_run(
         with suppress(KilonovaError):
             delete_doomed_blocks(catalog, environment.files)
     return run.run, results
+
+
+def _begun(
+    environment: RunEnvironment,
+    prepare: Callable[[Transaction], RunPlan[Plan] | None],
+    otherwise: Callable[[Transaction], None] | None,
+) -> ActiveRun[Plan] | None:
+    """Start a run; return None if there is nothing to do."""
+    catalog = environment.catalog
+
+    def begin(tx: Transaction) -> ActiveRun[Plan] | None:
+        if (plan := prepare(tx)) is not None:
+            return _start(tx, environment, plan)
+        if otherwise is not None:
+            otherwise(tx)
+        return None
+
+    with suppress(NotCached), catalog.writing(brief=True) as tx:
+        if any_left(tx):
+            raise NotCached
+        return begin(tx)
+    recover_expired_runs(catalog, environment.files, environment.listener)
+    with catalog.reading() as tx:
+        prepare(tx)
+    with catalog.writing() as tx:
+        return begin(tx)
 
 
 def _start(tx: Transaction, environment: RunEnvironment, plan: RunPlan[Plan]) -> ActiveRun[Plan]:

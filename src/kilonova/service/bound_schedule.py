@@ -63,7 +63,8 @@ class BoundSchedule:
         steps: the steps of the present plan, or of the one that starts at `due`; none if nothing is to be done.
         bounds: the bounds that the plan keeps, as text.
         due: when the plan starts; None if it starts now, or there is none.
-        starting: the bindings that start now; those that run, or have failed with the same input, are left out.
+        starting: the bindings that start now; those that run already are left out.
+        not_repeated: the bindings that would start, but have run with the same input, and failed or changed nothing.
         alternatives: other plans, the cheapest first, for each channel.
         obstacles: bounds that no plan keeps, and why.
         started_by_bounds: the tasks that run when a bound requires it, instead of whenever there is new input.
@@ -73,6 +74,7 @@ class BoundSchedule:
     bounds: tuple[str, ...] = ()
     due: datetime | None = None
     starting: tuple[str, ...] = ()
+    not_repeated: tuple[str, ...] = ()
     alternatives: tuple[AlternativePlan, ...] = ()
     obstacles: tuple[BoundObstacle, ...] = ()
     started_by_bounds: tuple[str, ...] = ()
@@ -92,13 +94,15 @@ def bound_schedule(tx: Transaction, channels: Collection[str] | None = None) -> 
 
     decision = decide_bound_runs(observed, alternatives=True)
     plan = decision.plan or decision.next_plan or ExecutionPlan()
+    starting = tuple(run.binding for run in without_repeated(tx, decision.runs))
     unmet = [BoundObstacle(channel=each.channel, reason=each.reason) for each in plan.unmet]
     unplanned = [BoundObstacle(channel=each.bound.channel, reason=each.reason) for each in decision.unplanned]
     return BoundSchedule(
         steps=tuple(found for each in plan.invocations if (found := _step(each, observed.bindings)) is not None),
         bounds=tuple(map(describe_bound, plan.violated)),
         due=decision.next_check if decision.plan is None and plan.invocations else None,
-        starting=tuple(run.binding for run in without_repeated(tx, decision.runs)),
+        starting=starting,
+        not_repeated=tuple(run.binding for run in decision.runs if run.binding not in starting),
         alternatives=tuple(
             AlternativePlan(channel=each.channel, steps=_tasks(each.steps), seconds=each.cost)
             for each in plan.alternatives
