@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,6 +11,7 @@ import pytest
 
 import kilonova as kn
 from kilonova.catalog import channel_store
+from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.errors import BoundViolated, DeclarationError, KilonovaError
 from kilonova.model.channel import BlockType
@@ -210,6 +213,32 @@ def test_bounds_that_no_variant_keeps_are_refused_with_the_reason(shop: Project)
     with pytest.raises(DeclarationError, match="never behind scores"):
         shop.set_bound("labelled", "0 seconds", "scores")
     assert [each.bound.path for each in shop.bounds(["labelled"])] == [("pages", "label")]
+
+
+def test_a_bound_is_checked_again_if_tasks_change_meanwhile(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.apply(joined(recomputes=True, inconsistency=None))
+    writing = shop.catalog.writing
+
+    @contextmanager
+    def late() -> Iterator[Transaction]:
+        monkeypatch.setattr(shop.catalog, "writing", writing)
+        shop.apply(joined(recomputes=False, inconsistency=None))
+        with writing() as tx:
+            yield tx
+
+    monkeypatch.setattr(shop.catalog, "writing", late)
+    with pytest.raises(DeclarationError, match="no variant of the tasks before it can keep this"):
+        shop.set_bound("labelled", "1 week")
+    assert [each.bound.path for each in shop.bounds(["labelled"])] == [("pages", "label")]
+
+
+def test_a_plan_says_which_bounds_are_not_compared_with_durations(shop: Project) -> None:
+    details = [each.detail for each in shop.plan(joined(recomputes=True)).bounds]
+    assert not any("fast enough" in each for each in details), "0 seconds, and inconsistency, need no durations"
+    workflow = joined(recomputes=True)
+    workflow.bound_staleness("labelled", "scores", "1 minute")
+    (found,) = (each.detail for each in shop.plan(workflow).bounds if "scores" in each.path)
+    assert found.endswith("whether runs are fast enough is known once each task has run 3 times")
 
 
 def test_a_bound_that_cannot_be_kept_any_more_is_not_set_back(shop: Project) -> None:

@@ -19,10 +19,13 @@ def explain_bounds(channel: str | None, *, as_json: bool) -> None:
     with reader() as opened:
         if channel is not None:
             opened.require_channel(channel)
+        unbounded = channel is not None and not opened.bounds([channel])
         found = opened.bound_schedule(None if channel is None else [channel])
     if as_json:
         render.as_json(asdict(found))
         return
+    if unbounded:
+        render.out.print(f"{channel} has no bounds; the plan keeps those of other channels.", highlight=False)
     if found.steps:
         starts = "now" if found.due is None else f"at {found.due:%Y-%m-%d %H:%M:%S} UTC, if no data arrive before"
         render.out.print(f"The next plan starts {starts}, because of:", highlight=False)

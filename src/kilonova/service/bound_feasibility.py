@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
+from kilonova.catalog import runs
 from kilonova.catalog.bound_observation import observe_bounds
 from kilonova.catalog.database import Transaction
 from kilonova.errors import DeclarationError
@@ -15,7 +16,7 @@ from kilonova.model.schedule import duration
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.asynchrony.data_block import MONOTONE
 from kilonova.schedule.asynchrony.declared_workflow import model_bounds, model_of
-from kilonova.schedule.asynchrony.feasibility import ExpectedArrival, unkeepable_reason
+from kilonova.schedule.asynchrony.feasibility import TIMED_RUNS, ExpectedArrival, unkeepable_reason
 
 _MOST_PATHS = 100
 """Number of paths up to which the bounds of a channel are checked; a check takes some seconds then."""
@@ -87,6 +88,23 @@ def _upstream(channel: str, whole: WorkflowDefinition) -> WorkflowDefinition | N
         channels=tuple(each for each in whole.channels if each.name in names),
         tasks=tuple(each for each in whole.tasks if each.name in tasks),
     )
+
+
+def untimed_note(tx: Transaction, bound: Bound, altered: Collection[str]) -> str:
+    """Return, as text, that `refuse_slow` passes a bound over because its tasks have not run a few times; else nothing.
+
+    Args:
+        tx: an open transaction.
+        bound: the bound, with a complete path.
+        altered: the tasks whose runs so far do not count.
+    """
+    if not isinstance(bound, StalenessBound) or bound.limit == ZERO:
+        return ""
+    tasks = bound.path[1:]
+    samples = runs.cost_samples(tx, tasks)
+    if all(task not in altered and len(samples.get(task, ())) >= TIMED_RUNS for task in tasks):
+        return ""
+    return f"; whether runs are fast enough is known once each task has run {TIMED_RUNS} times"
 
 
 def refuse_slow(tx: Transaction, changed: Iterable[Bound]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import TypeVar
 
 from kilonova.catalog import bindings, bounds, channel_store, files, firings, runs, subscriptions, tokens
 from kilonova.catalog.bounds import bound_of
@@ -26,6 +28,8 @@ from kilonova.model.workflow_path import Names, path_of, resolve_path
 from kilonova.service.bound_feasibility import refuse_slow, refuse_unkeepable
 from kilonova.service.bound_plan import complete_bound, path_of_bound
 from kilonova.service.settings import Settings
+
+_Checked = TypeVar("_Checked", Bound, Path)
 
 
 class ProjectOperator:
@@ -109,11 +113,14 @@ class ProjectOperator:
             NotFound: there is no such channel.
         """
         bound = bound_of(channel, () if path is None else path_of(path), limit_of(limit))
-        with self._catalog.reading() as tx:
+
+        def checked(tx: Transaction) -> Bound:
             channel_store.channel_id(tx, channel)
             found = complete_bound(bound, load_planner_input(tx).workflow)
             _require_keepable(tx, found)
-        with self._catalog.writing() as tx:
+            return found
+
+        with self._checked(checked) as (tx, found):
             bounds.set_limit(tx, channel, path_of_bound(found), found.limit, who or getpass.getuser())
 
     def remove_bound(self, channel: str, path: Names | None = None, who: str | None = None) -> None:
@@ -144,13 +151,30 @@ class ProjectOperator:
             DeclarationError: there is no such path, or no plan can keep the bound.
             InvalidState: the workflow declares no such bound.
         """
-        with self._catalog.reading() as tx:
+
+        def checked(tx: Transaction) -> Path:
             place = _bounded_path(tx, channel, path)
             known = next((each for each in bounds.bounds(tx, [channel]) if each.path == place), None)
             if known is not None and known.declared is not None:
                 _require_keepable(tx, bound_of(channel, place, known.declared))
-        with self._catalog.writing() as tx:
+            return place
+
+        with self._checked(checked) as (tx, place):
             return bounds.reset_limit(tx, channel, place, who or getpass.getuser())
+
+    @contextmanager
+    def _checked(self, check: Callable[[Transaction], _Checked]) -> Iterator[tuple[Transaction, _Checked]]:
+        """Open a writing transaction for a change of bounds that is checked before it, and again if more has changed.
+
+        Args:
+            check: checks the change, which takes seconds for many tasks, and returns what is written.
+        """
+        with self._catalog.reading() as tx:
+            before, found = (dict(tx.stamps), bounds.bounds(tx)), check(tx)
+        with self._catalog.writing() as tx:
+            if (dict(tx.stamps), bounds.bounds(tx)) != before:
+                found = check(tx)
+            yield tx, found
 
     def retry_files(self, channel: str, path: str | None = None) -> int:
         """Retry quarantined files.

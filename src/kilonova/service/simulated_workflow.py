@@ -19,7 +19,7 @@ from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousSche
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
 from kilonova.schedule.asynchrony.declared_workflow import ROW_BYTES, LearnedTask, model_bounds, model_of
 from kilonova.schedule.asynchrony.execution_plan import TaskStep
-from kilonova.schedule.asynchrony.feasibility import ExpectedArrival, InfeasibleBound, infeasible_bounds
+from kilonova.schedule.asynchrony.feasibility import TIMED_RUNS, ExpectedArrival, InfeasibleBound, infeasible_bounds
 from kilonova.schedule.asynchrony.scenario import Feed, Scenario
 from kilonova.schedule.asynchrony.simulation import simulate
 from kilonova.schedule.asynchrony.simulation_result import SimulationResult
@@ -34,9 +34,6 @@ START = datetime(2026, 1, 5, tzinfo=UTC)
 
 _HISTORY = 50
 """Number of past ingests of a channel from which its arrivals are taken."""
-
-_KNOWN = 3
-"""Number of runs of a task after which its costs are those of its runs."""
 
 _FEED = re.compile(r"(?P<channel>\w+)\s*[:=]?\s*(?P<rows>[\d_,]+)(\s*rows?)?\s+every\s+(?P<every>.+)")
 _BOUND = re.compile(r"(?P<channel>\w+)\s+(staleness\s+(?P<path>.+?)|inconsistency)\s+(?P<limit>0|\d+(\.\d+)?\s*[a-z]+)")
@@ -170,7 +167,7 @@ class _Past:
         tasks = {
             name: learned_task(state, known.channels)
             for name, state in states.items()
-            if state is not None and len(state.samples) >= _KNOWN
+            if state is not None and len(state.samples) >= TIMED_RUNS
         }
         channels = {each.name: known.channels[each.name] for each in whole.channels if each.name in known.channels}
         complete = len(channels) == len(whole.channels) and all(each and each.started for each in states.values())

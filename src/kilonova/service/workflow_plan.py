@@ -29,7 +29,7 @@ from kilonova.model.widening import is_wider
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.view_tasks import FULL, reads_any
 from kilonova.service.affected_channels import AffectedChannel, ChangedOutput, affected_channels
-from kilonova.service.bound_feasibility import refuse_slow
+from kilonova.service.bound_feasibility import refuse_slow, untimed_note
 from kilonova.service.bound_plan import BoundChange, path_of_bound, plan_bounds
 from kilonova.service.incompatible_schemas import IncompatibleSchema, incompatible_schemas
 from kilonova.service.logic_overrides import LogicOverrides, validate_same_output
@@ -311,15 +311,16 @@ def plan_changes(
     channels = tuple(_taken_back(c, states[c.channel.name]) if c.channel.name in replaced else c for c in channels)
     bound_changes = plan_bounds(workflow, whole, bounds.bounds(tx), owners)
     altered = {item.task.name for item in tasks if item.anew}
-    kept_tasks = (item.bound for item in bound_changes if item.action in (Action.ADD, Action.CHANGE))
-    refuse_slow(tx, [each for each in kept_tasks if each.channel in states and altered.isdisjoint(path_of_bound(each))])
+    new_bounds = [item.bound for item in bound_changes if item.action in (Action.ADD, Action.CHANGE)]
+    refuse_slow(tx, [each for each in new_bounds if each.channel in states and altered.isdisjoint(path_of_bound(each))])
+    notes = {each: untimed_note(tx, each, altered) for each in new_bounds}
     return WorkflowPlan(
         workflow=workflow.name,
         channels=channels,
         tasks=tuple(tasks),
         bindings=tuple(_binding_changes(workflow, bound)),
         functions=functions,
-        bounds=bound_changes,
+        bounds=tuple(replace(each, detail=each.detail + notes.get(each.bound, "")) for each in bound_changes),
         unseen=tuple(_unseen(workflow, functions)),
         incompatible=_incompatible(tasks, channels, live, states),
         discards=deferred.deferred_until(tx, workflow.name),

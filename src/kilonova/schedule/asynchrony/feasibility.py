@@ -24,6 +24,9 @@ from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
 _ROUNDS = 3
 """Number of arrivals on each source before bounds are said to be impossible."""
 
+TIMED_RUNS = 3
+"""Number of runs after which it is known how long a task takes."""
+
 _EVERY_TYPE = frozenset({BASE, STRONG, MONOTONE})
 
 

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from kilonova.model.bound import Bound, BoundState, InconsistencyBound, StalenessBound, next_due
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.execution_plan import ExecutionPlan, Invocation, TaskStep
-from kilonova.schedule.asynchrony.feasibility import ExpectedArrival, InfeasibleBound, infeasible_bounds
+from kilonova.schedule.asynchrony.feasibility import TIMED_RUNS, ExpectedArrival, InfeasibleBound, infeasible_bounds
 from kilonova.schedule.asynchrony.provenance import Provenance
 from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
@@ -36,9 +36,6 @@ from kilonova.schedule.bound_planning.task_models import SEPARATOR, workflow_mod
 
 _MARGIN = 1.5
 """Factor by which a plan may take longer than estimated, and still end in time."""
-
-_KNOWN = 3
-"""Number of runs of a task after which its cost is known."""
 
 _SPARE = timedelta(seconds=2)
 """Time that a run needs to start."""
@@ -150,7 +147,7 @@ class _Decision:
             for own, declared in self.declared.items()
             if declared in wanted
             and isinstance(own, StalenessBound)
-            and all(len(state.samples) >= _KNOWN for name in own.path[1:] for state in by_name[name].states)
+            and all(len(state.samples) >= TIMED_RUNS for name in own.path[1:] for state in by_name[name].states)
         ]
         outputs = dict.fromkeys(each.channel for each in known)
         state = scheduling_state(self.observed, self.planned, self.scheduler.workflow, outputs)
