@@ -54,7 +54,7 @@ from kilonova.service.plan_descriptions import (
     text_diff,
     watch_changes,
 )
-from kilonova.service.version_handover import VersionHandover, plan_handover
+from kilonova.service.version_handover import plan_handover
 
 _NO_OVERRIDES = LogicOverrides()
 
@@ -284,11 +284,8 @@ def plan_changes(
         for each in workflow.channels
         for state, owner in [(declared.get(each.name), owners.get(each.name))]
     )
-    left = [states[name].channel for name, owner in owners.items() if owner == workflow.name and name not in own]
-    channels += tuple(
-        ChannelChange(channel=replace(channel, watch=None), action=Action.CHANGE, detail=_UNWATCHED)
-        for channel in left
-        if channel.watch is not None
+    channels += _unwatched(
+        states[name].channel for name, owner in owners.items() if owner == workflow.name and name not in own
     )
     changed = {each.channel.name: each for each in channels}
     retyped = _retyped_views(channels, states, workflow, registered)
@@ -309,18 +306,14 @@ def plan_changes(
     replaced = {name for item in tasks if item.anew and item.continues is None for name in item.task.writes} & waiting
     channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
     channels = tuple(_taken_back(c, states[c.channel.name]) if c.channel.name in replaced else c for c in channels)
-    bound_changes = plan_bounds(workflow, whole, bounds.bounds(tx), owners)
     altered = {item.task.name for item in tasks if item.anew}
-    new_bounds = [item.bound for item in bound_changes if item.action in (Action.ADD, Action.CHANGE)]
-    refuse_slow(tx, [each for each in new_bounds if each.channel in states and altered.isdisjoint(path_of_bound(each))])
-    notes = {each: untimed_note(tx, each, altered) for each in new_bounds}
     return WorkflowPlan(
         workflow=workflow.name,
         channels=channels,
         tasks=tuple(tasks),
         bindings=tuple(_binding_changes(workflow, bound)),
         functions=functions,
-        bounds=tuple(replace(each, detail=each.detail + notes.get(each.bound, "")) for each in bound_changes),
+        bounds=_bound_changes(tx, plan_bounds(workflow, whole, bounds.bounds(tx), owners), states, altered),
         unseen=tuple(_unseen(workflow, functions)),
         incompatible=_incompatible(tasks, channels, live, states),
         discards=deferred.deferred_until(tx, workflow.name),
@@ -335,6 +328,36 @@ def plan_changes(
             states,
         ),
     )
+
+
+def _unwatched(channels: Iterable[Channel]) -> tuple[ChannelChange, ...]:
+    """Return the changes of channels that are no longer declared: they ingest no more files."""
+    return tuple(
+        ChannelChange(channel=replace(channel, watch=None), action=Action.CHANGE, detail=_UNWATCHED)
+        for channel in channels
+        if channel.watch is not None
+    )
+
+
+def _bound_changes(
+    tx: Transaction, planned: tuple[BoundChange, ...], states: Mapping[str, ChannelState], altered: Collection[str]
+) -> tuple[BoundChange, ...]:
+    """Return changes of bounds, checked against the durations of runs as far as they are known.
+
+    Args:
+        tx: an open transaction.
+        planned: the changes.
+        states: the registered channels.
+        altered: the tasks whose durations so far do not count.
+
+    Raises:
+        DeclarationError: processing a typical arrival takes longer than an added or changed bound allows.
+    """
+    changed = [item.bound for item in planned if item.action in (Action.ADD, Action.CHANGE)]
+    kept = [each for each in changed if each.channel in states and set(altered).isdisjoint(path_of_bound(each))]
+    refuse_slow(tx, kept)
+    notes = {each: untimed_note(tx, each, altered) for each in changed}
+    return tuple(replace(item, detail=item.detail + notes.get(item.bound, "")) for item in planned)
 
 
 def _with_waiting(
@@ -724,81 +747,139 @@ def _task_change(
     states, channels = every.states, every.changes
     known = versions[0] if versions else None
     altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
-    migration, overruled, handover = None, "", VersionHandover()
     same = known is not None and not altered and has_same_rows(known, task)
     if overrides.keeps(task) and not same and retyped is None:
         current = {name: state.channel for name, state in states.items()}
         current |= {channel.name: channel for channel in workflow.channels if channel.schema is not None}
         validate_same_output(None if known is None else known.task, task, altered, current, states)
         assert known is not None
-        changes = [*definition_changes(known.task, task, altered), *schedule_changes(known.task, task)]
-        return TaskChange(
-            task=with_declared_migration(task, versions)[0],
-            action=Action.CHANGE,
-            logic=known.logic,
-            detail=f"{_SAME_LOGIC}: {', '.join(changes)}",
-            methods=True,
-            overruled=_SAME_LOGIC,
-            diff=text_diff(known.task, task),
-        )
+        return _overruled_change(task, known.task, versions, altered)
+    if known is not None and same and retyped is None and not overrides.renews(task):
+        return _unchanged_logic(task, known.task, versions)
     if known is None:
-        action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
-        if task.schedule is not None:
-            detail += f"; runs {describe_task_schedule(task.schedule)}"
-        handover = plan_handover(tx, task, versions, workflow, every.redeclared)
-        detail = "; ".join(filter(None, (detail, handover.text)))
-    elif same and retyped is None and not overrides.renews(task):
-        methods = method_changes(known.task, task)
-        task, replaced = with_declared_migration(task, versions)
-        methods += ["changes its migration"] if replaced else []
-        changes = [*methods, *requirement_changes(known.task, task), *schedule_changes(known.task, task)]
-        written = ["same logic, written differently"] if text_diff(known.task, task) else []
-        return TaskChange(
-            task=task,
-            action=Action.CHANGE if changes else Action.KEEP,
-            logic=known.logic,
-            detail=", ".join([*changes, *written]),
-            methods=bool(methods),
-        )
+        change = _new_task(tx, task, workflow, versions, every)
     else:
-        is_inserted = known.logic == START
-        action, logic = Action.ADD if is_inserted else Action.CHANGE, known.logic + 1
-        changes = [*definition_changes(known.task, task, altered), *([] if retyped is None else [retyped])]
-        if overrides.renews(task):
-            overruled = _NEW_VERSION
-            changes.insert(0, overruled)
-        detail = f"logic version {describe_logic(known.logic)} → {logic}: {', '.join(changes)}"
-        detail = "; ".join(filter(None, ("new", task.note))) if is_inserted else detail
-        samples = cost_samples(tx, [task.name]).get(task.name, ())
-        own = {name: channels[name].channel for name in task.writes}
-        handover = plan_handover(tx, task, versions, workflow, every.redeclared)
-        obstacle = retyped or _obstacle(task, known.task, channels)
-        if handover.waits and task.view is not None:
-            obstacle = f"its input does not have {describe_columns(handover.waits)} yet"
-        if overruled and not task.migrations:
-            obstacle = "what has changed is not known"
-        migration = plan_migration(task, versions, every.expected, own, samples, obstacle)
-        if handover.text:
-            detail += f"; {handover.text}"
-        if not handover.waits and migration is not None:
-            detail += f"; {migration.text}"
-        detail = "; ".join((detail, *([] if is_inserted else schedule_changes(known.task, task))))
+        renewed = overrides.renews(task)
+        change = _new_version(tx, task, workflow, versions, every, altered, retyped, renewed=renewed)
     _refuse_mixture(task, workflow, states)
-    task = replace(task, migrations=() if migration is None else migration.variants)
+    migration = change.migration
     read = [states[name].snapshot(states[name].latest_readable) for name in task.reads if name in states]
     blocks = [block for snapshot in read for block in snapshot.blocks]
     found = migration if migration is not None and migration.variants else None
-    return TaskChange(
-        task=task,
-        action=action,
-        logic=logic,
-        detail=detail,
+    return replace(
+        change,
+        task=replace(task, migrations=() if migration is None else migration.variants),
         rows=sum(block.statistics.rows for block in blocks) if found is None else found.rows,
         bytes=sum(block.statistics.bytes for block in blocks) if found is None else found.bytes,
         downstream=tuple(other.name for other in workflow.downstream(task)),
         anew=True,
-        overruled=overruled,
-        diff="" if known is None or action is Action.ADD else text_diff(known.task, task),
+    )
+
+
+def _overruled_change(
+    task: Task, known: Task, versions: Sequence[registry.TaskVersion], altered: set[str]
+) -> TaskChange:
+    """Return the change of a task that is said to have the same logic."""
+    changes = [*definition_changes(known, task, altered), *schedule_changes(known, task)]
+    return TaskChange(
+        task=with_declared_migration(task, versions)[0],
+        action=Action.CHANGE,
+        logic=versions[0].logic,
+        detail=f"{_SAME_LOGIC}: {', '.join(changes)}",
+        methods=True,
+        overruled=_SAME_LOGIC,
+        diff=text_diff(known, task),
+    )
+
+
+def _unchanged_logic(task: Task, known: Task, versions: Sequence[registry.TaskVersion]) -> TaskChange:
+    """Return the change of a task whose rows stay the same."""
+    methods = method_changes(known, task)
+    task, replaced = with_declared_migration(task, versions)
+    methods += ["changes its migration"] if replaced else []
+    changes = [*methods, *requirement_changes(known, task), *schedule_changes(known, task)]
+    written = ["same logic, written differently"] if text_diff(known, task) else []
+    return TaskChange(
+        task=task,
+        action=Action.CHANGE if changes else Action.KEEP,
+        logic=versions[0].logic,
+        detail=", ".join([*changes, *written]),
+        methods=bool(methods),
+    )
+
+
+def _new_task(
+    tx: Transaction,
+    task: Task,
+    workflow: WorkflowDefinition,
+    versions: Sequence[registry.TaskVersion],
+    every: _Channels,
+) -> TaskChange:
+    """Return the change that adds a task."""
+    detail = "; ".join(filter(None, ("new", task.note)))
+    if task.schedule is not None:
+        detail += f"; runs {describe_task_schedule(task.schedule)}"
+    handover = plan_handover(tx, task, versions, workflow, every.redeclared)
+    return TaskChange(
+        task=task,
+        action=Action.ADD,
+        logic=0,
+        detail="; ".join(filter(None, (detail, handover.text))),
+        waits=handover.waits,
+        continues=handover.continues,
+    )
+
+
+def _new_version(
+    tx: Transaction,
+    task: Task,
+    workflow: WorkflowDefinition,
+    versions: Sequence[registry.TaskVersion],
+    every: _Channels,
+    altered: set[str],
+    retyped: str | None,
+    *,
+    renewed: bool,
+) -> TaskChange:
+    """Return the change that gives a task a new logic version, with its migration.
+
+    Args:
+        tx: an open transaction.
+        task: the task as declared.
+        workflow: its workflow.
+        versions: its live logic versions, newest first.
+        every: the registered and the declared channels.
+        altered: the channels that it writes whose columns change.
+        retyped: how the types of its output change because those of its input do; None if they do not.
+        renewed: whether the user demands a new version.
+    """
+    known = versions[0]
+    is_inserted, logic = known.logic == START, known.logic + 1
+    changes = [*definition_changes(known.task, task, altered), *([] if retyped is None else [retyped])]
+    if renewed:
+        changes.insert(0, _NEW_VERSION)
+    detail = f"logic version {describe_logic(known.logic)} → {logic}: {', '.join(changes)}"
+    detail = "; ".join(filter(None, ("new", task.note))) if is_inserted else detail
+    handover = plan_handover(tx, task, versions, workflow, every.redeclared)
+    obstacle = retyped or _obstacle(task, known.task, every.changes)
+    if handover.waits and task.view is not None:
+        obstacle = f"its input does not have {describe_columns(handover.waits)} yet"
+    if renewed and not task.migrations:
+        obstacle = "what has changed is not known"
+    samples = cost_samples(tx, [task.name]).get(task.name, ())
+    own = {name: every.changes[name].channel for name in task.writes}
+    migration = plan_migration(task, versions, every.expected, own, samples, obstacle)
+    if handover.text:
+        detail += f"; {handover.text}"
+    if not handover.waits and migration is not None:
+        detail += f"; {migration.text}"
+    return TaskChange(
+        task=task,
+        action=Action.ADD if is_inserted else Action.CHANGE,
+        logic=logic,
+        detail="; ".join((detail, *([] if is_inserted else schedule_changes(known.task, task)))),
+        overruled=_NEW_VERSION if renewed else "",
+        diff="" if is_inserted else text_diff(known.task, task),
         migration=migration,
         waits=handover.waits,
         continues=handover.continues,
