@@ -250,6 +250,7 @@ def _predicted(project: Project, place: Path, sizes: Sizes) -> Measured:
             f"crawl {sizes.new_pages} rows every {CRAWLED:g} seconds",
             f"clicks {sizes.new_clicks} rows every {CLICKED:g} seconds",
         ],
+        workers=project.settings.serve.workers,
         history=project.reader,
     )
     lags = [(lag.until - lag.since).total_seconds() for lag in found.result.lags if lag.bound.channel == "labelled"]

@@ -41,11 +41,16 @@ def simulate(
     ratio: Annotated[
         list[str] | None, typer.Option("--ratio", help="Rows of a channel per row of its inputs: 'scores=0.01'.")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="The number of tasks that run at a time; by default, that of workers of a server."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the random durations and sizes.")] = 1,
     json: JsonFlag = False,
 ) -> None:
     """Simulate workflows under their bounds: how often tasks would run, at which cost, and how stale data would be."""
     from kilonova.declare.schedules import seconds_of
+    from kilonova.service.settings import load_settings
     from kilonova.service.simulated_workflow import simulate_workflows
 
     workflows = load_all(files)
@@ -57,6 +62,7 @@ def simulate(
             bounds=change or (),
             ratios=ratio or (),
             seed=seed,
+            workers=workers or load_settings(common.directory, **common.given).serve.workers,
             history=history,
         )
     if json or common.json:

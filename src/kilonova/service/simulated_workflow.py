@@ -91,6 +91,7 @@ def simulate_workflows(
     ratios: Iterable[str] = (),
     seed: int = 1,
     parts: int = 40,
+    workers: int = 1,
     history: ProjectReader | None = None,
 ) -> WorkflowSimulation:
     """Simulate declared workflows, on one computer.
@@ -103,6 +104,7 @@ def simulate_workflows(
         ratios: rows of a channel per row of its task's inputs, such as "scores=0.01".
         seed: the seed of the random factors.
         parts: the number of parts of the simulation for which amounts are returned.
+        workers: the number of tasks that run at a time, if they do not read each other's output.
         history: a project whose past ingests are taken for channels without given arrivals, whose runs tell what tasks
             cost, and whose channels are there at the beginning; None for none.
 
@@ -126,7 +128,7 @@ def simulate_workflows(
         stored=past.stored,
     )
     scheduler = AsynchronousScheduler(model, scenario.bounds)
-    result = simulate(scenario, scheduler, start=START, duration=duration, seed=seed, computers=1)
+    result = simulate(scenario, scheduler, start=START, duration=duration, seed=seed, computers=1, workers=workers)
     expected = {feed.channel: ExpectedArrival(feed.kind, feed.rows) for feed in scenario.feeds}
     return WorkflowSimulation(
         duration,

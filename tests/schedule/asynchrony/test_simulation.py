@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from examples.asynchrony import crawl_selection, feedback_prioritization, search_preprocessing
-from kilonova.model.bound import BoundState, InconsistencyBound
+from kilonova.model.bound import BoundState, InconsistencyBound, StalenessBound
 from kilonova.schedule.asynchrony.asynchronous_scheduler import AsynchronousScheduler
 from kilonova.schedule.asynchrony.baselines import Choose, RandomChoice, SingleStepScheduler, cheapest
-from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE
+from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
 from kilonova.schedule.asynchrony.execution_plan import ChainStep, ExecutionPlan
 from kilonova.schedule.asynchrony.processing_methods import only_base_blocks, only_consistent_blocks
 from kilonova.schedule.asynchrony.scenario import Feed, Scenario, arrivals_of
 from kilonova.schedule.asynchrony.scheduling_state import SchedulingState
 from kilonova.schedule.asynchrony.simulation import PlanningScheduler, simulate
-from kilonova.schedule.asynchrony.simulation_result import SimulationResult
+from kilonova.schedule.asynchrony.simulation_result import SimulatedRun, SimulationResult
+from kilonova.schedule.asynchrony.widgets import UnitCosts, bag_union, channel_model, stateless, workflow_of
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -103,6 +104,54 @@ def test_without_noise_plans_cost_what_they_say(name: str) -> None:
     result = run(SCENARIOS[name], 12, noise=0.0)
     assert [done.cost for done in result.runs] == pytest.approx([done.plan.cost for done in result.runs])
     assert result.cost == pytest.approx(sum(done.plan.cost for done in result.runs))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_workers_shorten_plans_at_the_same_cost(name: str) -> None:
+    scenario = SCENARIOS[name]
+
+    def first(workers: int) -> SimulatedRun:
+        found = simulate(scenario, full(scenario), start=START, duration=30 * HOUR, seed=1, noise=0.0, workers=workers)
+        return found.runs[0]
+
+    alone, several = first(1), first(8)
+    assert alone.plan == several.plan
+    assert alone.cost == pytest.approx(several.cost)
+    hours = (several.end - several.start) / HOUR * 1000
+    assert max(each.cost for each in several.plan.invocations) <= hours * (1 + 1e-6)
+    assert hours <= alone.cost * (1 + 1e-6)
+
+
+def test_independent_invocations_run_at_the_same_time() -> None:
+    costs = UnitCosts(fixed=1.0, read=0.0, probe=0.0, write=0.0)
+    scenario = Scenario(
+        workflow=workflow_of(
+            [channel_model("a", costs), channel_model("b", costs)],
+            [
+                stateless("left", "a", channel_model("c", costs), costs),
+                stateless("right", "b", channel_model("d", costs), costs),
+                bag_union("both", "c", "d", channel_model("e", costs), costs),
+            ],
+        ),
+        bounds=(
+            InconsistencyBound(channel="e", limit=timedelta()),
+            *(
+                StalenessBound(channel="e", path=path, limit=timedelta())
+                for path in (("a", "left", "both"), ("b", "right", "both"))
+            ),
+        ),
+        accepts={"e": frozenset({BASE, MONOTONE, STRONG})},
+        feeds=(Feed("a", MONOTONE, 1.0, 30 * HOUR), Feed("b", MONOTONE, 1.0, 30 * HOUR)),
+    )
+    for workers, hours in ((1, 3.0), (2, 2.0), (3, 2.0)):
+        scheduler = AsynchronousScheduler(scenario.workflow, scenario.bounds)
+        found = simulate(
+            scenario, scheduler, start=START, duration=50 * HOUR, seed=1, noise=0.0, computers=1, workers=workers
+        )
+        (run,) = found.runs
+        assert run.cost == pytest.approx(3.0)
+        assert (run.end - run.start) / HOUR == pytest.approx(hours)
+        assert [each.until for each in found.lags] == [run.end] * 2
 
 
 def test_noise_averages_half_of_the_estimate() -> None:

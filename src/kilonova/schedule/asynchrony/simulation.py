@@ -3,6 +3,7 @@
 Everything is modelled but the execution of tasks: what an invocation takes and writes is what its models say, times a
 random factor whose average distance from 1 is 50%. The computers are elastic: an invocation that costs c hours of one
 of them takes c divided by their number. Plans run one after another; data that arrive meanwhile are processed after.
+Within a plan, as many invocations run at a time as there are workers, each once what it reads has been written.
 
 The result is a pure function of the arguments. Measured are
 
@@ -14,6 +15,7 @@ The result is a pure function of the arguments. Measured are
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 from collections.abc import Callable
@@ -69,6 +71,7 @@ def simulate(
     duration: timedelta,
     seed: int,
     computers: int = 1000,
+    workers: int = 1,
     noise: float = 1.0,
     timer: Callable[[], float] = lambda: 0.0,
 ) -> SimulationResult:
@@ -80,11 +83,12 @@ def simulate(
         start: the beginning.
         duration: how long it lasts.
         seed: the seed of the random factors.
-        computers: number of computers.
+        computers: number of computers, all of which execute each invocation.
+        workers: number of invocations that run at a time, at no loss of speed.
         noise: multiple of the usual noise; 0 for none.
         timer: returns a time in seconds, to measure the scheduler.
     """
-    world = _World.begin(scenario, start, random.Random(seed), computers, noise)
+    world = _World.begin(scenario, start, random.Random(seed), computers, workers, noise)
     arrivals = arrivals_of(scenario.feeds, start, duration)
     end, now, place = start + duration, start, 0
     decisions = unmet = 0
@@ -129,6 +133,7 @@ class _World:
     scenario: Scenario
     randomness: random.Random
     computers: int
+    workers: int
     noise: float
     cleaner: AsynchronousScheduler
     blocks: dict[str, tuple[DataBlock, ...]]
@@ -140,7 +145,7 @@ class _World:
 
     @classmethod
     def begin(
-        cls, scenario: Scenario, start: datetime, randomness: random.Random, computers: int, noise: float
+        cls, scenario: Scenario, start: datetime, randomness: random.Random, computers: int, workers: int, noise: float
     ) -> _World:
         """Return a workflow whose channels are empty, or up to date with what is stored."""
         workflow, stored = scenario.workflow, scenario.stored
@@ -152,6 +157,7 @@ class _World:
             scenario,
             randomness,
             computers,
+            workers,
             noise,
             AsynchronousScheduler(workflow, scenario.bounds),
             {
@@ -181,32 +187,57 @@ class _World:
     def execute(
         self, plan: ExecutionPlan, state: SchedulingState, scheduler: PlanningScheduler, end: datetime
     ) -> datetime:
-        """Execute a plan, one invocation after another, and return when it has ended."""
+        """Execute a plan, and return when it has ended."""
         declared = LimitCheck(self.scenario.workflow.paths, self.times, state.now, self.cleaner.declared)
         bounds = scheduler.states(state)
         self.samples.append(BoundSample(state.now, bounds))
-        cost = 0.0
-        now = state.now
-        rows: dict[BlockKey, float] = {}
-        for invocation in plan.invocations:
-            block, own = self._invoke(invocation, rows)
-            cost += own
-            now = state.now + timedelta(hours=cost / self.computers)
+        done, cost, hours = self._executed(plan, (end - state.now) / timedelta(hours=1))
+        for ended, block in done:
+            now = state.now + timedelta(hours=ended)
             if now > end:
                 break
-            if isinstance(invocation.step, ChainStep):  # a way to read, which stores nothing
-                continue
             after = with_blocks(self.state(state.now), [block], declared)
             self.blocks = dict(after.blocks)
             heads = {output.channel: output.head for output in after.outputs}
             if heads != self.heads:
                 self.heads = heads
                 bounds = self._record_repairs(bounds, scheduler.states(after), now)
+        now = state.now + timedelta(hours=hours)
         self.blocks = dict(self.cleaner.candidates(self.state(state.now), self.blocks, _CLEANED))
         seen = min(now, end)
         self.samples.append(BoundSample(seen, scheduler.states(self.state(seen))))
         self.runs.append(SimulatedRun(state.now, now, cost, plan))
         return now
+
+    def _executed(self, plan: ExecutionPlan, left: float) -> tuple[list[tuple[float, DataBlock]], float, float]:
+        """Return what a plan writes, by the hours after which it is there; its cost, and its duration in hours.
+
+        Args:
+            plan: the plan.
+            left: the hours after which no invocation begins.
+        """
+        done: list[tuple[float, DataBlock]] = []
+        rows: dict[BlockKey, float] = {}
+        written: dict[BlockKey, float] = {}
+        free = [0.0] * self.workers
+        cost = 0.0
+        for invocation in plan.invocations:
+            key = key_of(invocation.writes)
+            ready = max((written.get(key_of(each), 0.0) for port in invocation.reads for each in port), default=0.0)
+            if isinstance(invocation.step, ChainStep):  # a way to read, which stores nothing
+                self._invoke(invocation, rows)
+                written[key] = ready
+                continue
+            began = max(ready, free[0])
+            if began >= left:
+                written[key] = math.inf
+                continue
+            block, own = self._invoke(invocation, rows)
+            cost += own
+            written[key] = began + own / self.computers
+            heapq.heapreplace(free, written[key])
+            done.append((written[key], block))
+        return sorted(done, key=lambda each: each[0]), cost, max(free)
 
     def _record_repairs(
         self, before: tuple[BoundState, ...], after: tuple[BoundState, ...], now: datetime
