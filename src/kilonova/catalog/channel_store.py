@@ -197,7 +197,8 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
             states[row.name] = before.state
         else:
             changed[number] = each
-            listed += row.newest - fingerprints[number].origin if before is None else len(before.state.blocks)
+            new = max(0, row.newest - fingerprints[number].origin)
+            listed += new if before is None else len(before.state.points) + len(before.state.blocks)
     if tx.brief and listed > _LISTED:
         raise NotCached
     since = dict.fromkeys(changed, 0)
