@@ -121,9 +121,16 @@ class Transaction:
     stamps: dict[str, str | None] = field(default_factory=dict)
 
     def definitions(self, kind: str) -> dict[Any, Any]:
-        """Return the cache of a kind of facts about the registered tasks and bindings; an empty one if they changed."""
+        """Return the cache of a kind of facts about the registered tasks and bindings; an empty one if they changed.
+
+        Raises:
+            NotCached: the transaction is brief, and the cache is empty: all tasks may have to be searched.
+        """
         stamp = self.stamps.get(_REGISTRY)
-        return {} if stamp is None else self.before.definitions_of(stamp).setdefault(kind, {})
+        known = {} if stamp is None else self.before.definitions_of(stamp).setdefault(kind, {})
+        if self.brief and not known:
+            raise NotCached
+        return known
 
     def mark_registry_changed(self) -> None:
         """Record that tasks or bindings change, which invalidates what is cached about them."""
