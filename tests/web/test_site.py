@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,17 +16,20 @@ from httpx2 import Response
 import kilonova as kn
 from bench.crowd import fill, workflows
 from kilonova.api.routes.context import route_context
-from kilonova.catalog import channel_store, deferred, registry, runs, workflow_files
+from kilonova.catalog import channel_store, deferred, firings, registry, runs, scheduling, servers, workflow_files
+from kilonova.catalog.bound_observation import observe_bounds
 from kilonova.errors import InputError
 from kilonova.model.block import Delta
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
+from kilonova.schedule.bound_planning.bound_decision import decide_bound_runs
+from kilonova.schedule.scheduler import TriggerScheduler
 from kilonova.service.project import Project, open_project
 from kilonova.service.spark_operations import OperationFailed
 from kilonova.web.application import create_app
 from kilonova.web.rendering import POLICY
-from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, begin
+from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, begin, ingested
 from tests.databases import DIALECTS, empty_database
 from tests.fakes import Prompt, Slow
 from tests.seeds import some
@@ -395,6 +398,28 @@ def test_pages_are_no_longer_where_much_has_happened(shop: Project) -> None:
 
 
 # Signing in
+
+
+def test_runs_that_are_not_started_again_are_named(pages: TestClient, shop: Project) -> None:
+    shop.set_bound("per_user", 0, "clicks")
+    ingested(shop.catalog, "clicks")
+    with shop.catalog.reading() as tx:
+        observed = observe_bounds(tx)
+    assert observed is not None
+    runs = decide_bound_runs(observed).runs
+    with shop.catalog.writing() as tx:
+        servers.register(tx, "a", "1", timedelta(hours=1))
+    for attempt in range(firings.ATTEMPTS):
+        with shop.catalog.writing() as tx:
+            bound_runs = () if attempt else runs
+            seen = scheduling.observe(tx, (), free_workers=1, bound_runs=bound_runs, bounded=frozenset())
+            (batch,) = scheduling.store(tx, TriggerScheduler().decide(seen), "a")
+            firings.requeue(tx, batch.claims[0], counted=True)
+    found = pages.get("/api/v1/bounds/schedule").json()
+    assert (found["starting"], found["not_repeated"]) == ([], ["per_user"])
+    page = pages.get("/channels/per_user").text
+    assert "A plan is due because of: per_user is never behind clicks›per_user." in page
+    assert "Not started again, after a run with the same input that failed or changed nothing: per_user." in page
 
 
 @pytest.fixture

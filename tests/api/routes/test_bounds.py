@@ -1,19 +1,12 @@
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from fastapi.testclient import TestClient
 
 import kilonova as kn
-from kilonova.catalog import firings, scheduling, servers
-from kilonova.catalog.bound_observation import observe_bounds
-from kilonova.schedule.bound_planning.bound_decision import decide_bound_runs
-from kilonova.schedule.scheduler import TriggerScheduler
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
 
-HOUR = timedelta(hours=1)
 BOUND = "/api/v1/channels/per_user/bound"
 
 
@@ -46,26 +39,6 @@ def test_the_schedule_of_bounds_says_what_runs_next(client: TestClient, shop: Pr
     assert found["bounds"] == ["per_user is at most 1 day behind clicks›per_user"]
     assert found["due"] is not None
     assert client.get("/api/v1/bounds/schedule?channel=clocks").status_code == 404
-
-
-def test_runs_that_are_not_started_again_are_named(client: TestClient, shop: Project) -> None:
-    client.put(BOUND, params={"limit": "0", "path": "clicks"})
-    ingested(shop.catalog, "clicks")
-    with shop.catalog.reading() as tx:
-        observed = observe_bounds(tx)
-    assert observed is not None
-    runs = decide_bound_runs(observed).runs
-    with shop.catalog.writing() as tx:
-        seen = scheduling.observe(tx, (), free_workers=1, bound_runs=runs, bounded=frozenset())
-        (batch,) = scheduling.store(tx, TriggerScheduler().decide(seen), servers.register(tx, "a", "1", HOUR) or "a")
-    for _ in range(firings.ATTEMPTS):
-        with shop.catalog.writing() as tx:
-            firings.requeue(tx, batch.claims[0], counted=True)
-    found = client.get("/api/v1/bounds/schedule").json()
-    assert (found["starting"], found["not_repeated"]) == ([], ["per_user"])
-    page = client.get("/channels/per_user").text
-    assert "A plan is due because of: per_user is never behind clicks›per_user." in page
-    assert "Not started again, after a run with the same input that failed or changed nothing: per_user." in page
 
 
 @pytest.mark.parametrize(
