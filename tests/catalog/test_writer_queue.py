@@ -141,6 +141,14 @@ def test_transactions_of_several_processes_exclude_each_other_even_if_the_file_i
     catalog.close()
 
 
+def test_closing_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    queue = WriterQueue(tmp_path / "catalog.db", 1)
+    with queue.turn():
+        queue.close()
+    with queue.turn():
+        pass
+
+
 def test_a_closed_catalog_can_be_used_again(tmp_path: Path) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     catalog.create()

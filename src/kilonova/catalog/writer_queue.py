@@ -58,11 +58,14 @@ class WriterQueue:
             self._turn.release()
 
     def close(self) -> None:
-        """Close the file."""
-        with self._turn:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+        """Close the file, unless a writer has a turn: its process closes it in the end."""
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._file is not None:
+                    self._file.close()
+                    self._file = None
+            finally:
+                self._turn.release()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -303,7 +303,7 @@ def _goals(
 
 @dataclass(slots=True)
 class _CheapestRepair:
-    """Whether a block is the cheapest one that repairs the bound of an output.
+    """Test of blocks for the cheapest one that repairs the bound of an output.
 
     Attributes:
         rules: the rules of the search.
