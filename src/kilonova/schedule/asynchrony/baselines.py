@@ -1,7 +1,8 @@
 """GREEDY and RANDOM: the schedulers that ours is compared with (asynchronous scheduling, 7.2).
 
 Both consider the blocks that one invocation can write from stored ones, after pruning of old blocks and compulsory
-chaining, that keep the propagated limits. GREEDY takes the cheapest; RANDOM one that costs nothing, or else any.
+chaining, that keep the propagated limits and would be kept. GREEDY takes the cheapest; RANDOM one that costs nothing,
+or else any. Chains of deltas are a way to read, and no blocks to write.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class RandomChoice:
 
 @dataclass(frozen=True)
 class SingleStepScheduler:
-    """Scheduler whose plans have one invocation each.
+    """Scheduler whose plans have one invocation each, beside the chains of deltas that it reads.
 
     Attributes:
         full: the scheduler that it is compared with, for its workflow and bounds.
