@@ -60,7 +60,8 @@ def recompute(project: Project) -> Iterator[Recomputed]:
     relations = {
         name: project.warehouse.open(channel_state.snapshot(channel_state.latest_readable))
         for name, channel_state in channel_states.items()
-        if not workflow.writers(name) and channel_state.channel.schema is not None
+        if channel_state.channel.schema is not None
+        and not any(states[each.name].started for each in workflow.writers(name))
     }
     shared = {name for name, channel_state in channel_states.items() if channel_state.channel.several_writers}
     waiting = {name: {writer.name for writer in workflow.writers(name)} for name in shared}
