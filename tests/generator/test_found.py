@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kilonova.declare.ddl import parse_schema
-from kilonova.model.encoding import DELETED
+from kilonova.model.encoding import DELETED, WEIGHT
 from tests.generator.declared import Spec, TaskSpec, standard
 from tests.generator.history import projects, replay
 from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending, Ingest, Run, Step, Turn
@@ -37,7 +37,24 @@ NARROWED = replace(
     COPIED, channels=(COPIED.channels[0], replace(COPIED.channels[1], columns=COPIED.channels[1].columns[:2]))
 )
 
+WEIGHTED = ROWS.plus(WEIGHT)
+FORKED = Spec(
+    (standard("c1", "keyed"), standard("t3_0", "append"), standard("t3_1", "changes")),
+    (TaskSpec("t3", "forked", ("c1",), ("t3_0", "t3_1"), 0),),
+)
+FED_LESS = replace(
+    FORKED, channels=(replace(FORKED.channels[0], columns=FORKED.channels[0].columns[:2]), *FORKED.channels[1:])
+)
+
 FOUND: dict[str, list[Step]] = {
+    "rows that were removed are the same as others without a column that was dropped": [
+        Apply(FORKED),
+        Ingest("c1", WEIGHTED, ((1, 1, "a", 1),)),
+        Run(),
+        Ingest("c1", WEIGHTED, ((1, 1, "b", 1), (1, 1, "a", -1))),
+        Apply(FED_LESS),
+        Run(),
+    ],
     "a task that was dropped is started by servers once it is declared again": [
         Apply(COPIED),
         Drop("t2_0"),
