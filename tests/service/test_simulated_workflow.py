@@ -70,13 +70,12 @@ def test_modes_become_signatures() -> None:
     (full, *incremental) = model.writer["labelled"].variants
     assert [port.form for port in full.ports] == [PortForm.BASE] * 2
     assert {variant.name: [port.form for port in variant.ports] for variant in incremental} == {
-        "incremental: pages": [PortForm.BASE_AND_DELTA, PortForm.BASE],
-        "incremental: scores": [PortForm.BASE, PortForm.BASE_AND_DELTA],
+        "incremental: pages": [PortForm.BASE_AND_DELTA, PortForm.HELD],
+        "incremental: scores": [PortForm.HELD, PortForm.BASE_AND_DELTA],
         "incremental": [PortForm.BASE_AND_DELTA] * 2,
     }
-    assert all(variant.synchronous for variant in incremental)
     (label,) = model_of(asynchronous().declared().workflow, {}).writer["labelled"].variants
-    assert ([port.form for port in label.ports], label.synchronous) == ([PortForm.DELTA, PortForm.BASE], False)
+    assert [port.form for port in label.ports] == [PortForm.DELTA, PortForm.BASE]
 
 
 def test_a_declared_path_stands_for_all_tasks_of_a_view() -> None:

@@ -2,8 +2,8 @@
 
 A variant's modes become the forms of its ports: a snapshot is a base, new input a delta, and both together a base and
 its delta. A run needs no new input on every port. So a variant that reads several deltas is also modelled for some of
-them only: what has not changed is then read as a base, or not at all. Those of a view must combine consistent inputs,
-because a view equals its query.
+them only, as a server runs it: the other channels are read as the task has read them so far (`PortForm.HELD`), so that
+a view equals its query over some points of its inputs. A channel is a chain of blocks, of which any base can be read.
 
 A channel has as many rows per row of the inputs of its task as its *ratio* says; so has a delta. If the ratio is not
 given, it is what runs have shown, or 1. A row is 100 bytes.
@@ -22,10 +22,12 @@ from kilonova.model.task import FROM_SOURCES, Mode, Production, Task, Variant
 from kilonova.model.version import Path
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.model.workflow_path import declared_form
+from kilonova.schedule.asynchrony.conversions import built_in_conversions
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
 from kilonova.schedule.asynchrony.linear_model import LinearModel
-from kilonova.schedule.asynchrony.widgets import UnitCosts, channel_model
+from kilonova.schedule.asynchrony.widgets import UnitCosts
 from kilonova.schedule.asynchrony.workflow_model import (
+    ChannelModel,
     PortForm,
     PortSignature,
     TaskModel,
@@ -41,6 +43,9 @@ ROW_BYTES = 100
 
 ASSUMED_COSTS = UnitCosts(fixed=0.35 / 3600, read=5e-6 / 3600, probe=1e-6 / 3600, write=5e-6 / 3600)
 """Hours of a small machine, per run and per row of 100 bytes."""
+
+MERGED = LinearModel(0.0, (0.0, 0.0))
+"""Cost of reading a base and the deltas after it as one, beside that of reading them."""
 
 _OUTPUT = "→"
 """Stands between the name of a task and that of an output, in the names of tasks for all outputs but the first."""
@@ -58,12 +63,14 @@ class LearnedTask:
         whole: the cost of recomputing the output, if it can be.
         delta_share: bytes of a change that are written per byte of a change that is read.
         base_share: bytes of the whole output per byte of the inputs.
+        sizes: bytes of each channel that it reads.
     """
 
     changes: tuple[LinearCost, ...]
     whole: LinearCost
     delta_share: float
     base_share: float
+    sizes: tuple[int, ...]
 
     def cost(self, ports: Sequence[PortSignature]) -> LinearModel:
         """Return the cost of a run in hours, per row of each block that it reads."""
@@ -71,12 +78,15 @@ class LearnedTask:
         own = self.changes[min(moved, len(self.changes)) - 1] if moved else self.whole
         hours = ROW_BYTES / 3600
         per_input: list[float] = []
-        for port in ports:
+        beside = 0.0
+        for port, size in zip(ports, self.sizes, strict=True):
             if port.form in (PortForm.BASE, PortForm.BASE_AND_DELTA):
                 per_input.append(own.whole * hours)
             if port.delta != BASE:
                 per_input.append(own.change * hours)
-        return LinearModel(own.fixed / 3600, tuple(per_input))
+            if port.form in (PortForm.HELD, PortForm.DELTA):
+                beside += own.whole * size
+        return LinearModel((own.fixed + beside) / 3600, tuple(per_input))
 
 
 def model_of(
@@ -103,7 +113,8 @@ def model_of(
                 channel=channel.name,
                 hint="Give each writer a channel of its own",
             )
-    channels = tuple(channel_model(channel.name, costs) for channel in workflow.channels)
+    converted = built_in_conversions(merge=MERGED, diff=LinearModel(0.0, (costs.read, costs.read)))
+    channels = tuple(ChannelModel(channel.name, converted) for channel in workflow.channels)
     tasks = tuple(
         _task_model(task, place, ratios.get(output), costs, (learned or {}).get(task.name))
         for task in workflow.order()
@@ -166,7 +177,8 @@ def _variant_models(
     counts = range(1, len(deltas) + 1) if len(deltas) <= _MOST_SUBSETS else (1, len(deltas))
     for chosen in itertools.chain.from_iterable(itertools.combinations(deltas, count) for count in counts):
         some = tuple(
-            port if place in chosen or port.delta == BASE else _unchanged(port) for place, port in enumerate(ports)
+            port if place in chosen or port.delta == BASE else PortSignature(PortForm.HELD)
+            for place, port in enumerate(ports)
         )
         names = ", ".join(task.reads[place] for place in chosen)
         name = variant.name if len(chosen) == len(deltas) else f"{variant.name}: {names}"
@@ -180,11 +192,6 @@ def _signature(variant: Variant, channel: str) -> PortSignature:
     if not any(mode.advances for mode in modes):
         return PortSignature(PortForm.BASE if modes else PortForm.NOTHING)
     return PortSignature(PortForm.BASE_AND_DELTA if modes & {Mode.OLD, Mode.ALL} else PortForm.DELTA, delta)
-
-
-def _unchanged(port: PortSignature) -> PortSignature:
-    """Return what is read of a channel without new input."""
-    return PortSignature(PortForm.BASE if port.form is PortForm.BASE_AND_DELTA else PortForm.NOTHING)
 
 
 def _variant_model(
@@ -213,7 +220,6 @@ def _variant_model(
         name=name,
         ports=ports,
         produces=BASE if production is Production.BASE or not incremental else STRONG,
-        synchronous=task.view is not None and len(task.reads) > 1,
         keeps_monotone=True,
         cost=costs.model(*cost) if learned is None else learned.cost(ports),
         rows=LinearModel(0.0, tuple(rows)),

@@ -42,7 +42,7 @@ from kilonova.schedule.asynchrony.scenario import Arrival, Scenario, arrivals_of
 from kilonova.schedule.asynchrony.scheduling_state import OutputState, SchedulingState
 from kilonova.schedule.asynchrony.simulation_result import BoundSample, FreshnessLag, SimulatedRun, SimulationResult
 from kilonova.schedule.asynchrony.state_changes import with_blocks
-from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
+from kilonova.schedule.asynchrony.workflow_model import PortForm, WorkflowModel
 
 _CLEANED = frozenset({Pruning.OLD_BLOCKS, Pruning.DELTA_CHAINS})
 """The passes by which blocks that are of no use any more are dropped for good."""
@@ -139,6 +139,7 @@ class _World:
     blocks: dict[str, tuple[DataBlock, ...]]
     times: dict[str, ArrivalTimes]
     heads: dict[str, Provenance]
+    cursors: dict[tuple[str, int], Provenance]
     runs: list[SimulatedRun] = field(default_factory=list)
     lags: list[FreshnessLag] = field(default_factory=list)
     samples: list[BoundSample] = field(default_factory=list)
@@ -166,12 +167,20 @@ class _World:
             },
             {name: begun for name in workflow.paths if name not in workflow.writer},
             {name: reflected[name] for name in scenario.accepts},
+            {
+                (task.name, place): reflected[name]
+                for task in workflow.tasks
+                if any(port.form is PortForm.HELD for variant in task.variants for port in variant.ports)
+                for place, name in enumerate(task.reads)
+            },
         )
 
     def state(self, now: datetime) -> SchedulingState:
         """Return what the scheduler sees."""
         outputs = tuple(OutputState(name, self.scenario.accepts[name], head) for name, head in self.heads.items())
-        return SchedulingState(now=now, times=dict(self.times), blocks=dict(self.blocks), outputs=outputs)
+        return SchedulingState(
+            now=now, times=dict(self.times), blocks=dict(self.blocks), outputs=outputs, cursors=dict(self.cursors)
+        )
 
     def receive(self, arrival: Arrival) -> None:
         """Store rows that arrive."""
@@ -192,10 +201,11 @@ class _World:
         bounds = scheduler.states(state)
         self.samples.append(BoundSample(state.now, bounds))
         done, cost, hours = self._executed(plan, (end - state.now) / timedelta(hours=1))
-        for ended, block in done:
+        for ended, block, invocation in done:
             now = state.now + timedelta(hours=ended)
             if now > end:
                 break
+            self._advance(invocation)
             after = with_blocks(self.state(state.now), [block], declared)
             self.blocks = dict(after.blocks)
             heads = {output.channel: output.head for output in after.outputs}
@@ -209,6 +219,13 @@ class _World:
         self.runs.append(SimulatedRun(state.now, now, cost, plan))
         return now
 
+    def _advance(self, invocation: Invocation) -> None:
+        """Move the cursors of a task to what it has read."""
+        for place, read in enumerate(invocation.reads) if isinstance(invocation.step, TaskStep) else ():
+            cursor = invocation.step.task, place
+            if read and cursor in self.cursors:
+                self.cursors[cursor] = read[-1].target
+
     def _executed(self, plan: ExecutionPlan, left: float) -> tuple[list[tuple[float, DataBlock]], float, float]:
         """Return what a plan writes, by the hours after which it is there; its cost, and its duration in hours.
 
@@ -216,7 +233,7 @@ class _World:
             plan: the plan.
             left: the hours after which no invocation begins.
         """
-        done: list[tuple[float, DataBlock]] = []
+        done: list[tuple[float, DataBlock, Invocation]] = []
         rows: dict[BlockKey, float] = {}
         written: dict[BlockKey, float] = {}
         free = [0.0] * self.workers
@@ -236,7 +253,7 @@ class _World:
             cost += own
             written[key] = began + own / self.computers
             heapq.heapreplace(free, written[key])
-            done.append((written[key], block))
+            done.append((written[key], block, invocation))
         return sorted(done, key=lambda each: each[0]), cost, max(free)
 
     def _record_repairs(

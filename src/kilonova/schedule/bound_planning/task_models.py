@@ -16,7 +16,7 @@ from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Production, Variant
 from kilonova.schedule.asynchrony.conversions import built_in_conversions
 from kilonova.schedule.asynchrony.data_block import BASE, MONOTONE, STRONG
-from kilonova.schedule.asynchrony.declared_workflow import LearnedTask
+from kilonova.schedule.asynchrony.declared_workflow import MERGED, LearnedTask
 from kilonova.schedule.asynchrony.linear_model import LinearModel, Measurement, fit_linear
 from kilonova.schedule.asynchrony.workflow_model import (
     ChannelModel,
@@ -43,9 +43,6 @@ _COMPARED = 1 / 25e6
 _USUAL_SHARE = 0.5
 """Bytes written per byte read of tasks that have not written anything yet."""
 
-_MERGED = LinearModel(0.0, (0.0, 0.0))
-"""Cost of reading a base and the deltas after it as one, beside that of reading them."""
-
 
 def workflow_model(planned: Mapping[str, PlannedTask], channels: Mapping[str, ChannelState]) -> WorkflowModel:
     """Return the workflow model of planned tasks.
@@ -55,7 +52,7 @@ def workflow_model(planned: Mapping[str, PlannedTask], channels: Mapping[str, Ch
         channels: the channels that they read and write.
     """
     names = dict.fromkeys((*planned, *(name for task in planned.values() for name in task.reads)))
-    converted = built_in_conversions(merge=_MERGED, diff=LinearModel(0.0, (_COMPARED, _COMPARED)))
+    converted = built_in_conversions(merge=MERGED, diff=LinearModel(0.0, (_COMPARED, _COMPARED)))
     return WorkflowModel(
         tuple(ChannelModel(name, converted) for name in names),
         tuple(_task_model(each, channels) for each in planned.values()),
@@ -166,6 +163,7 @@ def learned_task(state: TaskState, channels: Mapping[str, ChannelState]) -> Lear
         whole=costs.linear(RefreshMethod.FULL, len(state.task.reads)),
         delta_share=_delta_share(state, base),
         base_share=base,
+        sizes=tuple(channels[name].size for name in state.task.reads),
     )
 
 
