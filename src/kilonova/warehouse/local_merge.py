@@ -84,7 +84,8 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
         return False
     schema = arrow_schema(columns)
 
-    def merge(group: int, added: pa.Table) -> None:
+    def merge(group: int, parts: Sequence[pa.Table]) -> None:
+        added = _chained(parts, key)
         if base is not None and files[group]:
             whole = storage.table(base.name, files[group], names_of(base, columns))
             merged = overwritten(completed(whole, columns), added, key)
@@ -99,9 +100,9 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
             storage.write_rows(name, file_name(bucket, buckets), merged.filter(pa.array(place == bucket)))
 
     try:
-        added = _chained(storage, snapshot.deltas, columns, key, groups)
+        parts = _rows_by_group(storage, snapshot.deltas, columns, key, groups)
         with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, _MEMORY // max(largest, 1)))) as pool:
-            list(pool.map(merge, range(groups), added))
+            list(pool.map(merge, range(groups), parts))
     except MemoryError:
         storage.delete([name])
         return False
@@ -128,16 +129,18 @@ def write_merged_deltas(
     """
     if sum(storage.uncompressed_size(each.name, _files(each)) for each in deltas) > _MEMORY:
         return False
+    key, groups = key_of(deltas[0].encoding), buckets or 1
+
+    def write(bucket: int, parts: Sequence[pa.Table]) -> None:
+        storage.write_rows(name, file_name(bucket, buckets), _chained(parts, key))
+
     try:
-        chained = _chained(storage, deltas, columns, key_of(deltas[0].encoding), buckets or 1)
+        parts = _rows_by_group(storage, deltas, columns, key, groups)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(write, range(groups), parts))
     except MemoryError:
+        storage.delete([name])
         return False
-
-    def write(bucket: int, rows: pa.Table) -> None:
-        storage.write_rows(name, file_name(bucket, buckets), rows)
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(write, range(len(chained)), chained))
     return True
 
 
@@ -182,19 +185,31 @@ def overwritten(base: pa.Table, delta: pa.Table, key: Sequence[str]) -> pa.Table
     return rows.combine_chunks().take(pa.array(order[order >= 0] if deleted.any() else order))
 
 
-def _chained(
+def _rows_by_group(
     storage: Storage, deltas: Sequence[Block], columns: Schema, key: Sequence[str], groups: int
-) -> list[pa.Table]:
-    """Return the last row of each key of a chain of upserts, with `_deleted`, by group of buckets, sorted by key."""
+) -> list[list[pa.Table]]:
+    """Return the rows of a chain of upserts, with `_deleted`, by group of buckets, older ones first."""
+
+    def split(block: Block) -> list[pa.Table]:
+        stored = storage.table(block.name, _files(block), names_of(block, columns))
+        rows = pa.concat_tables(as_upserts(block, stored, columns)).combine_chunks()
+        if groups == 1:
+            return [rows]
+        group = buckets_of(rows.select(key), groups).astype(np.uint16)
+        rows = rows.take(pa.array(np.argsort(group, kind="stable")))
+        ends = [0, *np.cumsum(np.bincount(group, minlength=groups)).tolist()]
+        return [rows.slice(begin, end - begin) for begin, end in pairwise(ends)]
+
+    none = arrow_schema(columns).append(_DELETED).empty_table()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        stored = pool.map(lambda block: storage.table(block.name, _files(block), names_of(block, columns)), deltas)
-        every = [part for block, each in zip(deltas, stored, strict=True) for part in as_upserts(block, each, columns)]
-    rows = pa.concat_tables([arrow_schema(columns).append(_DELETED).empty_table(), *every]).combine_chunks()
-    newest = newest_rows(rows, key)
-    group = buckets_of(rows.select(key).take(pa.array(newest)), groups)
-    chained = rows.take(pa.array(newest[np.argsort(group.astype(np.uint16), kind="stable")]))
-    ends = [0, *np.cumsum(np.bincount(group, minlength=groups)).tolist()]
-    return [chained.slice(begin, end - begin) for begin, end in pairwise(ends)]
+        every = list(pool.map(split, deltas))
+    return [[none, *(parts[group] for parts in every)] for group in range(groups)]
+
+
+def _chained(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
+    """Return the last row of each key of tables that follow each other, sorted by key."""
+    rows = pa.concat_tables(parts).combine_chunks()
+    return rows.take(pa.array(newest_rows(rows, key)))
 
 
 def _files(block: Block | None) -> tuple[StoredFile, ...]:
