@@ -106,6 +106,13 @@ def test_a_tighter_bound_costs_more() -> None:
     assert worst[1][0 * HOUR] < worst[0][HOUR / 2]
 
 
+def test_a_view_holds_an_input_back_as_long_as_its_bounds_allow() -> None:
+    loose = simulated(search(), "labelled inconsistency 4 hours")
+    assert counts(loose)["labelled"] >= 12
+    assert 1 <= counts(loose)["scores"] <= 4
+    assert max(each.worst for each in loose.bounds) <= 4 * HOUR
+
+
 def test_an_asynchronous_task_leaves_the_scores_alone() -> None:
     assert "scores" not in counts(simulated(asynchronous()))
     bounded = simulated(asynchronous(), "scores staleness clicks 2 hours")
@@ -140,10 +147,6 @@ def test_costs_and_sizes_are_those_of_past_runs(shop: Project) -> None:
 
     @workflow.task(schema="id bigint, note string")
     def copied(orders: kn.New) -> kn.Delta:
-        return orders
-
-    @copied.variant
-    def copied_again(orders: kn.All) -> kn.Base:
         return orders
 
     workflow.bound_staleness("copied", "orders", "10 minutes")

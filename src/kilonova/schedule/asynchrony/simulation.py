@@ -221,12 +221,15 @@ class _World:
 
     def _advance(self, invocation: Invocation) -> None:
         """Move the cursors of a task to what it has read."""
-        for place, read in enumerate(invocation.reads) if isinstance(invocation.step, TaskStep) else ():
-            cursor = invocation.step.task, place
-            if read and cursor in self.cursors:
-                self.cursors[cursor] = read[-1].target
+        if isinstance(invocation.step, TaskStep):
+            for place, read in enumerate(invocation.reads):
+                cursor = invocation.step.task, place
+                if read and cursor in self.cursors:
+                    self.cursors[cursor] = read[-1].target
 
-    def _executed(self, plan: ExecutionPlan, left: float) -> tuple[list[tuple[float, DataBlock]], float, float]:
+    def _executed(
+        self, plan: ExecutionPlan, left: float
+    ) -> tuple[list[tuple[float, DataBlock, Invocation]], float, float]:
         """Return what a plan writes, by the hours after which it is there; its cost, and its duration in hours.
 
         Args:
