@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kilonova.declare.encodings import custom, increment
     from kilonova.declare.modes import All, Base, Changes, Delta, Inserts, New, Old
     from kilonova.declare.triggers import after, all_of, arrival, cron, every
+    from kilonova.declare.view_queries import aggregate, distinct, join, union_all
     from kilonova.declare.workflow import Workflow
     from kilonova.declare.workflowette import Workflowette
     from kilonova.errors import KilonovaError
@@ -35,13 +36,17 @@ __all__ = [
     "Workflow",
     "Workflowette",
     "after",
+    "aggregate",
     "all_of",
     "arrival",
     "cron",
     "custom",
+    "distinct",
     "every",
     "increment",
+    "join",
     "open_project",
+    "union_all",
     "watched_directory",
 ]
 
@@ -51,6 +56,7 @@ _HOMES = {
     "Workflow": "kilonova.declare.workflow",
     "Workflowette": "kilonova.declare.workflowette",
     **dict.fromkeys(("after", "all_of", "arrival", "cron", "every"), "kilonova.declare.triggers"),
+    **dict.fromkeys(("aggregate", "distinct", "join", "union_all"), "kilonova.declare.view_queries"),
     "watched_directory": "kilonova.declare.directories",
     **dict.fromkeys(("custom", "increment"), "kilonova.declare.encodings"),
     "open_project": "kilonova.service.project",
