@@ -129,6 +129,32 @@ def test_the_output_is_migrated(project: Project, change: str, keyed: bool) -> N
     assert bag(project, "result") == expected
 
 
+def test_a_view_whose_key_gets_and_loses_columns_is_recomputed(project: Project) -> None:
+    def grouped(columns: str) -> kn.Workflow:
+        wf = kn.Workflow("shop")
+        wf.channel("orders", "customer string, day int, amount int", key=("customer", "day"))
+        wf.view("totals", f"SELECT {columns}, sum(amount) AS amount FROM orders GROUP BY {columns}")
+        wf.view("counted", "SELECT count(*) AS n FROM totals")
+        return wf
+
+    spark = project.warehouse.spark
+    project.apply(grouped("customer"))
+    rows = [("ann", 1, 2), ("ann", 2, 3), ("bob", 1, 4)]
+    project.ingest("orders", spark.createDataFrame(rows, "customer string, day int, amount int"))
+    project.run()
+    project.apply(grouped("customer, day"))
+    project.run()
+    assert bag(project, "totals") == Counter(rows)
+    project.apply(grouped("customer"))
+    project.apply(grouped("day, customer"))  # while the rows have the key of neither
+    assert project.explain("totals")
+    project.run()
+    project.apply(grouped("day"))
+    project.run()
+    assert bag(project, "totals") == Counter([(1, 6), (2, 3)])
+    assert bag(project, "counted") == Counter([(2,)])
+
+
 def test_a_migration_that_fails_is_replaced_by_a_full_refresh(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

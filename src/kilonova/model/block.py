@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from kilonova.errors import BrokenInvariant
-from kilonova.model.encoding import Encoding
+from kilonova.model.encoding import DELETED, WEIGHT, Encoding
 from kilonova.model.schema import Schema
 from kilonova.model.watched_file import Fingerprint
 
@@ -197,6 +197,15 @@ class Block:
         since = {column.name: column.since for column in schema.columns}
         others = [c.name for c in self.columns.columns if since.get(c.name, c.since) != c.since]
         return replace(self, columns=self.columns.without(*others), buckets=0) if others else self
+
+    def is_effective(self, schema: Schema) -> bool:
+        """Return whether a strong delta changes each row of a schema's columns once at most, without adding it up.
+
+        Rows that differ only in state columns, or in columns that were dropped, are the same without them.
+        """
+        stored = self.columns.without(DELETED[0], WEIGHT[0])
+        known = {(column.name, column.since) for column in schema.columns}
+        return not stored.state_columns.columns and {(c.name, c.since) for c in stored.columns} <= known
 
     @property
     def start(self) -> int:

@@ -240,8 +240,11 @@ class ChannelState:
 
     @property
     def current(self) -> Channel:
-        """The channel with its current schema."""
-        return replace(self.channel, schema=self.schema_at(self.latest_readable))
+        """The channel with its current schema, and with the encoding of its rows if that has no declared key yet."""
+        schema, encoding = self.schema_at(self.latest_readable), self.channel.encoding
+        if schema is not None and not {*key_of(encoding)} <= {*schema.names}:  # it was redeclared, and not recomputed
+            encoding = self.snapshot(self.latest_readable).blocks[0].encoding
+        return replace(self.channel, schema=schema, encoding=encoding)
 
     @property
     def committed(self) -> Version:

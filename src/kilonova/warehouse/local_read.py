@@ -210,7 +210,7 @@ class _Merge:
                 return _newest([_marked(self._empty), *self._upserts(deltas, key)], key)
             case Changes():
                 rows = self._with_weights(self._empty, deltas)
-                effective = len(deltas) == 1 and not deltas[0].columns.state_columns.columns
+                effective = len(deltas) == 1 and deltas[0].is_effective(self.schema)
                 appends = all(isinstance(block.encoding, Append) for block in deltas)
                 return rows if as_stored or effective or appends else _added_up(rows)
             case _:

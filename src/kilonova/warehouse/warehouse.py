@@ -849,7 +849,7 @@ class Warehouse:
     def _mixed(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Return append and changes blocks as one strong delta."""
         whole = reduce(DataFrame.unionByName, self._weights(deltas, schema))
-        effective = len(deltas) == 1 and not deltas[0].columns.state_columns.columns
+        effective = len(deltas) == 1 and deltas[0].is_effective(schema)
         if effective or all(isinstance(block.encoding, Append) for block in deltas):
             return whole
         return algebra.chain(whole, Changes(), schema, self.functions)
