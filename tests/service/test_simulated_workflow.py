@@ -120,6 +120,14 @@ def test_an_asynchronous_task_leaves_the_scores_alone() -> None:
     assert counts(bounded)["labelled"] >= 70
 
 
+def test_data_that_wait_for_a_plan_are_as_stale_as_it_takes() -> None:
+    strict = simulated(search(), "labelled staleness pages 0")
+    pages = next(each for each in strict.bounds if isinstance(each.bound, StalenessBound))
+    assert timedelta() < pages.median_lag <= pages.worst < timedelta(minutes=1)
+    assert max(pages.amounts) == 1.0
+    assert min(pages.amounts) < 0.9
+
+
 def test_amounts_are_shares_of_the_limit() -> None:
     result = simulated(search())
     pages = next(each for each in result.bounds if each.bound.limit)

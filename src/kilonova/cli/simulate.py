@@ -22,6 +22,9 @@ commands = typer.Typer()
 
 _BARS = " ▁▂▃▄▅▆▇█"
 
+_PARTS = 40
+"""Number of parts of the simulated time for which amounts are shown, at most: the table has no more room than this."""
+
 _REASONS = 5
 """Number of reasons shown why there was no plan."""
 
@@ -62,6 +65,7 @@ def simulate(
             bounds=change or (),
             ratios=ratio or (),
             seed=seed,
+            parts=_PARTS if json or common.json else min(_PARTS, render.out.width // 4),
             workers=workers or load_settings(common.directory, **common.given).serve.workers,
             history=history,
         )

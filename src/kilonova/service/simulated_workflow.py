@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kilonova.errors import CatalogError, DeclarationError, NotFound
-from kilonova.model.bound import Bound, BoundState, InconsistencyBound, StalenessBound, place_of
+from kilonova.model.bound import Bound, InconsistencyBound, StalenessBound, place_of
 from kilonova.model.channel import Channel
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.model.workflow_path import describe_path, path_of
@@ -288,26 +288,23 @@ def _parse_ratio(text: str) -> tuple[str, float]:
 
 def _summary(bound: Bound, result: SimulationResult, duration: timedelta, parts: int) -> SimulatedBound:
     """Return what became of a bound."""
-    lags = [lag.until - lag.since for lag in result.lags if lag.bound == bound]
-    series = [(sample.time, state) for sample in result.samples for state in sample.states if state.bound == bound]
-    worst = max((state.amount for _, state in series), default=timedelta())
+    lags = [(lag.until, lag.until - lag.since) for lag in result.lags if lag.bound == bound]
+    states = [(sample.time, state) for sample in result.samples for state in sample.states if state.bound == bound]
+    series = [(time, state.amount) for time, state in states] + [(until, bound.limit + lag) for until, lag in lags]
+    worst = max((amount for _, amount in series), default=timedelta())
     scale = bound.limit or worst or timedelta(seconds=1)
     amounts = [0.0] * parts
-    for time, state in series:
+    for time, amount in series:
         place = min(parts - 1, int((time - START) / duration * parts))
-        amounts[place] = max(amounts[place], state.amount / scale)
-    lag = timedelta(seconds=_median(lags))
-    return SimulatedBound(bound, _violations(series, lags), lag, worst, tuple(amounts))
+        amounts[place] = max(amounts[place], amount / scale)
+    violations = len(lags) or sum(state.violated for _, state in states)
+    median = timedelta(seconds=_median([lag for _, lag in lags]))
+    return SimulatedBound(bound, violations, median, worst, tuple(amounts))
 
 
 def _median(times: Sequence[timedelta]) -> float:
     """Return the median of some times in seconds; 0 if there are none."""
     return statistics.median(time.total_seconds() for time in times) if times else 0.0
-
-
-def _violations(series: Sequence[tuple[datetime, BoundState]], lags: Sequence[timedelta]) -> int:
-    """Return how often a bound was violated."""
-    return len(lags) or sum(state.violated for _, state in series)
 
 
 def _invocations(result: SimulationResult) -> dict[TaskStep, tuple[int, float]]:
