@@ -157,11 +157,19 @@ def test_costs_and_sizes_are_those_of_past_runs(shop: Project) -> None:
     def copied(orders: kn.New) -> kn.Delta:
         return orders
 
+    @copied.variant
+    def copied_again(orders: kn.All) -> kn.Base:
+        return orders
+
     workflow.bound_staleness("copied", "orders", "10 minutes")
     shop.apply(workflow)
     for number in range(1, 9):
         wrote(shop.catalog, {"orders": Writing(rows=1000)})
         read = [("orders", number)]
+        if number < 4:
+            whole = Writing(rows=250 * number, base=True)
+            wrote(shop.catalog, {"copied": whole}, task="copied", read=read, method=RefreshMethod.FULL, seconds=4.0)
+            continue
         method = RefreshMethod.INCREMENTAL
         wrote(shop.catalog, {"copied": Writing(rows=250)}, task="copied", read=read, method=method)
 

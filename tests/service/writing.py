@@ -57,6 +57,7 @@ def wrote(
     read: Sequence[tuple[str, int]] = (),
     method: RefreshMethod | None = None,
     estimates: Mapping[RefreshMethod, float] | None = None,
+    seconds: float = 0.5,
 ) -> int:
     """A committed run that fills (or cancels) the next point of channels; its number."""
     with catalog.writing() as tx:
@@ -78,7 +79,7 @@ def wrote(
                     version=what.version or Version.source(channel, point),
                     task=task,
                     reason="because",
-                    seconds=0.5,
+                    seconds=seconds,
                     method=method,
                     input_size=None if method is None else InputSize(change=7, whole=70),
                     estimates=estimates or {},

@@ -23,7 +23,7 @@ commands = typer.Typer()
 _BARS = " ▁▂▃▄▅▆▇█"
 
 _PARTS = 40
-"""Number of parts of the simulated time for which amounts are shown, at most: the table has no more room than this."""
+"""Number of parts of the simulated time for which amounts are shown, at most: a narrow terminal has room for fewer."""
 
 _REASONS = 5
 """Number of reasons shown why there was no plan."""

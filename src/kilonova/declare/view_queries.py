@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from kilonova.declare.workflowette import Names
 from kilonova.errors import DeclarationError, closest_name
-from kilonova.model.workflow_path import Names
 
 JoinType = Literal["inner", "left", "right", "full"]
 """Rows without a partner that a join keeps: none, or those of one side or of both."""
