@@ -138,7 +138,7 @@ def block_from(row: Row[Any]) -> Block:
         number=row.id,
         kind=kind_from(row),
         schema=codec.schema_from_json(row.schema),
-        encoding=codec.encoding_from_json(row.encoding),
+        encoding=codec.block_encoding_from_json(row.encoding),
         columns=codec.schema_from_json(row.columns),
         buckets=row.buckets,
         statistics=Statistics(

@@ -11,7 +11,17 @@ from kilonova.model.block import External, FileGroup, StoredFile
 from kilonova.model.check import AcceptedValues, Check, NotNull, RowCondition, Unique
 from kilonova.model.column_rules import ColumnRules, OnNewColumn
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
-from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.encoding import (
+    Append,
+    BlockEncoding,
+    Changes,
+    Columns,
+    Custom,
+    Encoding,
+    Increment,
+    Removal,
+    Upsert,
+)
 from kilonova.model.event import EventKind
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 from kilonova.model.required_columns import RequiredColumn
@@ -114,7 +124,7 @@ def stored_from_json(value: list[list[Any]]) -> tuple[StoredFile, ...]:
     return tuple(StoredFile(name=name, size=size, rows=rows, checksum=checksum) for name, size, rows, checksum in value)
 
 
-def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
+def encoding_to_json(encoding: BlockEncoding) -> dict[str, Any]:
     """Encode an encoding with its parameters."""
     match encoding:
         case Append():
@@ -131,6 +141,8 @@ def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
             own = {} if delta is None else {"delta": schema_to_json(delta)}
             lacks = {} if encoding.has_diff else {"has_diff": False}
             return {"encoding": "custom", "key": list(key), "function": function, **own, **lacks}
+        case Removal(key, condition):
+            return {"encoding": "removal", "key": list(key), "condition": condition}
         case _:
             assert_never(encoding)
 
@@ -164,6 +176,17 @@ def policy_from_json(value: dict[str, Any] | None) -> Policy:
                 f"{value} is not a compaction policy that this release knows",
                 hint="Use the release that wrote it",
             )
+
+
+def block_encoding_from_json(value: dict[str, Any]) -> BlockEncoding:
+    """Decode the output of `encoding_to_json` for a block.
+
+    Raises:
+        CatalogError: this release does not know the encoding.
+    """
+    if value["encoding"] == "removal":
+        return Removal(tuple(value["key"]), value["condition"])
+    return encoding_from_json(value)
 
 
 def encoding_from_json(value: dict[str, Any]) -> Encoding:

@@ -106,7 +106,7 @@ def manifest_from_text(text: str) -> Manifest:
             number=value["block"],
             kind=Base(end) if start is None else Delta(start, end),
             schema=codec.schema_from_json(value["schema"]),
-            encoding=codec.encoding_from_json(value["encoding"]),
+            encoding=codec.block_encoding_from_json(value["encoding"]),
             columns=codec.schema_from_json(value["columns"]),
             buckets=value["buckets"],
             statistics=Statistics(**value["statistics"]),

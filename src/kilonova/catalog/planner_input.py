@@ -58,6 +58,7 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
                 replaced=version.replaced,
                 grown=version.grown,
+                changes_read=not version.task.migrations or bool(registry.incrementally_read(tx, version.task.writes)),
             )
             for version in versions
         )

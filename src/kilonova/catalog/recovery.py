@@ -15,7 +15,7 @@ from kilonova.errors import Conflict
 from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel, PointState
 from kilonova.model.column_rules import OnNewColumn
-from kilonova.model.encoding import Changes
+from kilonova.model.encoding import Changes, Removal
 from kilonova.model.event import EventKind
 from kilonova.model.run import RunKind, RunState
 from kilonova.model.schema import Schema
@@ -168,8 +168,9 @@ def _continue_numbering(tx: Transaction) -> None:
 def _declared(channel: RecoveredChannel) -> Channel:
     """Return the declaration of a channel as inferred from its blocks."""
     newest = max(channel.blocks, key=lambda each: (each.block.end, each.block.number)).block
-    own = [each.block for each in channel.blocks if not isinstance(each.block.encoding, Changes)] or [newest]
-    encoding = max(own, key=lambda block: (block.end, block.number)).encoding
+    with_rows = [each.block for each in channel.blocks if not isinstance(each.block.encoding, Removal)]
+    own = [block for block in with_rows if not isinstance(block.encoding, Changes)] or with_rows
+    encoding = max(own, key=lambda block: (block.end, block.number)).row_encoding
     writers = {each.task for each in channel.blocks if not each.merges}
     return Channel(name=channel.name, schema=newest.schema, encoding=encoding, several_writers=len(writers) > 1)
 

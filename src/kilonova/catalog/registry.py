@@ -644,13 +644,25 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
 
 def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
     """Return the given channels whose changes any task reads: replaced rows are looked up when they are written."""
-    known = tx.definitions("followed_channels")
-    if None not in known:
-        follows = cast(tables.variant.c.ports, Text).contains(json.dumps(Mode.CHANGES.value))
-        query = select(tables.variant.c.ports).join(tables.logic, _is_of_version()).where(tables.logic.c.live, follows)
+    return _read_as(tx, (Mode.CHANGES,)).intersection(channels)
+
+
+def incrementally_read(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
+    """Return the given channels of which any task reads what is new, in any mode."""
+    return _read_as(tx, tuple(mode for mode in Mode if mode.advances)).intersection(channels)
+
+
+def _read_as(tx: Transaction, modes: tuple[Mode, ...]) -> frozenset[str]:
+    """Return the channels that live logic versions read in one of some modes."""
+    known = tx.definitions("read_as")
+    if modes not in known:
+        values = [mode.value for mode in modes]
+        ports = cast(tables.variant.c.ports, Text)
+        reads = or_(*(ports.contains(json.dumps(value)) for value in values))
+        query = select(tables.variant.c.ports).join(tables.logic, _is_of_version()).where(tables.logic.c.live, reads)
         rows = tx.connection.execute(query).scalars()
-        known[None] = frozenset(name for own in rows for _, name, mode in own if mode == Mode.CHANGES.value)
-    return frozenset(known[None].intersection(channels))
+        known[modes] = frozenset(name for own in rows for _, name, mode in own if mode in values)
+    return frozenset(known[modes])
 
 
 def _is_of_version() -> ColumnElement[bool]:

@@ -29,7 +29,7 @@ from kilonova.catalog.schema_alerts import alert_readers
 from kilonova.engine.compilation import compile_variant
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, validate_output
-from kilonova.engine.output import Output, write_output
+from kilonova.engine.output import Output, removal, write_output
 from kilonova.engine.run_events import (
     RunStarted,
     StepRecomputed,
@@ -85,6 +85,7 @@ from kilonova.schedule.planning import (
     output_version,
     port_inputs,
     remaining_ends,
+    removal_condition,
 )
 from kilonova.warehouse.spark_errors import summarize_error
 
@@ -294,7 +295,8 @@ class _Execution:
     def _migrate(self, choice: VariantChoice, why: str) -> None:
         """Execute the migrations of a task, and process the input that the earlier version has not read."""
         state, following = choice.state, self._following(choice)
-        if following is not None and (together := _together(choice, *following)) is not None:
+        by_condition = self._removal(choice) is not None
+        if following is not None and not by_condition and (together := _together(choice, *following)) is not None:
             self._do(together, f"{why}, {following[1]}")
             return
         self._do(choice, why)
@@ -518,6 +520,10 @@ class _Execution:
 
     def _attempt(self, choice: VariantChoice, inputs: tuple[PortInput, ...]) -> Blocks:
         check_running(self._run.stopped, self._run.run)
+        if (condition := self._removal(choice)) is not None:
+            (name,) = choice.state.task.writes
+            point = self._points[name, choice.state.task.name]
+            return (removal(self._channels[name], point, self._run.name_block(name), condition),)
         task, derived = choice.state.task, choice.variant.logic.derived
         strong = not self._run.plan.followed.isdisjoint(task.writes)
         compiled = compile_variant(
@@ -544,6 +550,12 @@ class _Execution:
             return tuple(
                 self._write(choice, compiled, channel, frame, schema, expected) for channel, frame, schema in written
             )
+
+    def _removal(self, choice: VariantChoice) -> str | None:
+        """Return the condition of the rows that a migration removes, if nothing but that is to be written."""
+        if choice.method is not RefreshMethod.MIGRATION:
+            return None
+        return removal_condition(choice.variant, choice.state, self._channels)
 
     def _schema(self, choice: VariantChoice, compiled: Compiled, name: str, frame: Any) -> Schema:
         """Return the schema of a channel after a task has written a frame to it.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Generic
 
 from kilonova.engine.interfaces import Frame, WarehouseInterface
-from kilonova.model.block import Base, Block, BlockName, Delta, Kind
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import ChannelState
-from kilonova.model.encoding import Custom, Encoding, key_of
+from kilonova.model.encoding import Custom, Encoding, Removal, key_of
 from kilonova.model.schema import Schema
 from kilonova.model.task import Production
 from kilonova.model.write_plan import WritePlan
@@ -62,6 +62,30 @@ class Output(Generic[Frame]):
         if not kept and (self.replaces or (self.empty and key_of(encoding) and not self.derived)):
             return Base(self.point)
         return Delta(self.point - 1, self.point)
+
+
+def removal(state: ChannelState, point: int, name: BlockName, condition: str) -> Block:
+    """Return a delta that removes the rows of a relation for which a condition is true, and has no files.
+
+    Args:
+        state: the channel before.
+        point: the reserved point.
+        name: the block's name.
+        condition: the condition.
+    """
+    current = state.current
+    assert current.schema is not None
+    return Block(
+        number=name.number,
+        suffix=name.suffix,
+        kind=Delta(point - 1, point),
+        schema=current.schema,
+        encoding=Removal(current.key, condition),
+        columns=Schema(()),
+        buckets=0,
+        statistics=Statistics(rows=0, bytes=0, files=0),
+        stored=(),
+    )
 
 
 def write_output(warehouse: WarehouseInterface[Frame], output: Output[Frame]) -> Block | None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from kilonova.errors import BrokenInvariant
-from kilonova.model.encoding import DELETED, WEIGHT, Encoding
+from kilonova.model.encoding import DELETED, WEIGHT, BlockEncoding, Encoding, Removal
 from kilonova.model.schema import Schema
 from kilonova.model.watched_file import Fingerprint
 
@@ -178,7 +178,7 @@ class Block:
     number: int
     kind: Kind
     schema: Schema
-    encoding: Encoding
+    encoding: BlockEncoding
     columns: Schema
     buckets: int
     statistics: Statistics
@@ -191,6 +191,17 @@ class Block:
     def name(self) -> BlockName:
         """Its name."""
         return BlockName(self.number, self.suffix)
+
+    @property
+    def row_encoding(self) -> Encoding:
+        """The encoding of its rows.
+
+        Raises:
+            BrokenInvariant: it has none, because it removes rows by a condition.
+        """
+        if isinstance(self.encoding, Removal):
+            raise BrokenInvariant("a delta that removes rows by a condition was read as one with rows")
+        return self.encoding
 
     def seen_as(self, schema: Schema) -> Block:
         """Return the block without the columns that share only their name with a column of a schema; not to be read."""

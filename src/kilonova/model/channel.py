@@ -23,6 +23,7 @@ from kilonova.model.encoding import (
     Changes,
     Custom,
     Encoding,
+    Removal,
     Upsert,
     check_encoding,
     check_sequence,
@@ -243,7 +244,7 @@ class ChannelState:
         """The channel with its current schema, and with the encoding of its rows if that has no declared key yet."""
         schema, encoding = self.schema_at(self.latest_readable), self.channel.encoding
         if schema is not None and not {*key_of(encoding)} <= {*schema.names}:  # it was redeclared, and not recomputed
-            encoding = self.snapshot(self.latest_readable).blocks[0].encoding
+            encoding = self.snapshot(self.latest_readable).blocks[0].row_encoding
         return replace(self.channel, schema=schema, encoding=encoding)
 
     @property
@@ -537,11 +538,13 @@ class ChannelState:
         self._check(start)
         self._check(end)
         path = self.path(start, end)
+        if path is not None and any(isinstance(block.encoding, Removal) for block in path):
+            path = None
         schema = self.schema_at(end)
         if path is not None and all(isinstance(block.encoding, Changes | Append) for block in path):
             return DeltaRead(start=start, end=end, schema=schema, encoding=Changes(), deltas=path)
         old = self.snapshot(start)
-        encodings = {merge_encoding(block.encoding) for block in path or ()}
+        encodings = {merge_encoding(block.row_encoding) for block in path or ()}
         if path and len(encodings) == 1 and old.blocks:
             chain = DeltaRead(start=start, end=end, schema=schema, encoding=encodings.pop(), deltas=path)
             return ChangesRead(old=old, delta=chain)
@@ -567,7 +570,8 @@ class ChannelState:
     def _encoded_otherwise(self, number: int) -> bool:
         """Return whether the channel had another encoding at a point; strong deltas occur in channels of any."""
         settled = self.settled(number)
-        found = {merge_encoding(block.encoding) for block in self._ends.get(settled, ())}
+        ends = self._ends.get(settled, ())
+        found = {merge_encoding(block.encoding) for block in ends if not isinstance(block.encoding, Removal)}
         return not found <= {merge_encoding(self.channel.encoding), Changes()}
 
     def may_remove(self, start: int, end: int) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from kilonova.errors import DeclarationError
 from kilonova.model.schema import Schema, check_names
@@ -94,12 +94,35 @@ class Custom:
 Encoding = Append | Upsert | Changes | Increment | Columns | Custom
 
 
-def key_of(encoding: Encoding) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Encoding of a delta without rows: it removes the rows for which a condition is true.
+
+    No channel has it as its own: migrations write such deltas, which need not read what they remove (logic evolution,
+    2.7). They are applied when a snapshot is read.
+
+    Attributes:
+        key: the key of the relation, empty if it has none.
+        condition: the condition in Spark SQL, over the relation's columns. It has one result for a row whenever and
+            wherever it is evaluated, and its evaluation cannot fail.
+    """
+
+    key: tuple[str, ...]
+    condition: str
+
+
+BlockEncoding = Encoding | Removal
+"""Encoding of a block."""
+
+_Encoding = TypeVar("_Encoding", bound=BlockEncoding)
+
+
+def key_of(encoding: BlockEncoding) -> tuple[str, ...]:
     """Return the key by which the blocks of an encoding are laid out, empty if it has none."""
     match encoding:
         case Append():
             return ()
-        case Upsert(key) | Changes(key) | Increment(key, _) | Columns(key) | Custom(key, _, _):
+        case Upsert(key) | Changes(key) | Increment(key, _) | Columns(key) | Custom(key, _, _) | Removal(key):
             return key
         case _:
             assert_never(encoding)
@@ -145,7 +168,7 @@ def optional_columns(encoding: Encoding, relation: Schema) -> tuple[str, ...]:
             assert_never(encoding)
 
 
-def merge_encoding(encoding: Encoding) -> Encoding:
+def merge_encoding(encoding: _Encoding) -> _Encoding | Upsert:
     """Return the encoding by which a delta is merged: upsert for a strong delta with a unique key, as it reads less.
 
     >>> merge_encoding(Changes(("id",)))
@@ -154,7 +177,7 @@ def merge_encoding(encoding: Encoding) -> Encoding:
     return Upsert(encoding.key) if isinstance(encoding, Changes) and encoding.key else encoding
 
 
-def is_append_only(encoding: Encoding) -> bool:
+def is_append_only(encoding: BlockEncoding) -> bool:
     """Return whether no delta of this encoding can ever remove or replace a row."""
     return isinstance(encoding, Append)
 
@@ -164,7 +187,7 @@ def has_diff(encoding: Encoding) -> bool:
     return encoding.has_diff if isinstance(encoding, Custom) else not is_append_only(encoding)
 
 
-def adds_at_most_its_rows(encoding: Encoding) -> bool:
+def adds_at_most_its_rows(encoding: BlockEncoding) -> bool:
     """Return whether no delta of this encoding can add more rows to a relation than it has itself.
 
     A row of a strong delta has a weight, and the functions of a custom encoding may return any number of rows.
@@ -268,7 +291,7 @@ def check_sequence(sequence_by: str | None, encoding: Encoding, relation: Schema
         )
 
 
-def name_of(encoding: Encoding) -> str:
+def name_of(encoding: BlockEncoding) -> str:
     """Return the encoding's name as shown to users.
 
     >>> name_of(Upsert(("id",)))
@@ -277,7 +300,7 @@ def name_of(encoding: Encoding) -> str:
     return type(encoding).__name__.lower()
 
 
-def describe_encoding(encoding: Encoding) -> str:
+def describe_encoding(encoding: BlockEncoding) -> str:
     """Return the encoding as users write it.
 
     >>> describe_encoding(Increment(("carrier",), ("n",)))
@@ -288,6 +311,8 @@ def describe_encoding(encoding: Encoding) -> str:
             return f"increment({', '.join(key)}; {', '.join(measures)})"
         case Custom(key, function, _):
             return f"custom({', '.join(key)}; {function})"
+        case Removal(_, condition):
+            return f"removal({condition})"
         case _:
             key = key_of(encoding)
             return f"{name_of(encoding)}({', '.join(key)})" if key else name_of(encoding)

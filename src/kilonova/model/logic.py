@@ -134,6 +134,10 @@ class Logic(Protocol):
         """Definition, for display."""
 
     @property
+    def removal(self) -> str | None:
+        """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """Definitions that its fingerprint does not cover, for display in a plan."""
 
@@ -167,6 +171,7 @@ class Sql:
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.INCREMENTAL,)
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
+    removal: ClassVar[None] = None
 
     def compile(self, run: Compilation) -> Compiled:
         """Return the query, which reads every port."""
@@ -194,6 +199,7 @@ class Function:
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.INCREMENTAL,)
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
+    removal: ClassVar[None] = None
 
     @property
     def text(self) -> str:

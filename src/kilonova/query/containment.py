@@ -11,6 +11,7 @@ values to look at. See section 2.7 of the paper, on changes to filter conditions
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -48,6 +49,19 @@ def is_unsatisfiable(condition: Scalar, types: Types) -> bool:
     """Return whether a condition is true for no row; False if that is not certain."""
     reader = _reader(types, condition)
     return reader is not None and Search().is_refuted(_conjuncts(reader, condition))
+
+
+def is_constant(condition: Scalar, types: Types) -> bool:
+    """Return whether a condition has the same result for a row in every session, and cannot fail; False if unsure."""
+    kinds = [types.get(name) for name in condition.columns]
+    if any(kind is None or not _OF_ALL_SESSIONS.fullmatch(kind) for kind in kinds):
+        return False
+    reader = _reader(types, condition)
+    return reader is not None and _is_total(reader.true(condition))
+
+
+_OF_ALL_SESSIONS = re.compile(r"boolean|tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double|string|date")
+"""Types whose comparison does not depend on the time zone of the session."""
 
 
 def difference(wanted: Scalar | None, had: Scalar | None, types: Types) -> Scalar | None:

@@ -39,6 +39,7 @@ class FunctionMigration:
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.MIGRATION,)
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
+    removal: ClassVar[None] = None
 
     def compile(self, run: Compilation) -> Compiled | None:
         """Return what gives the delta; None if nothing changes."""

@@ -40,6 +40,7 @@ class MigrationAndInput:
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.MIGRATION,)
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
+    removal: ClassVar[None] = None
 
     @property
     def text(self) -> str:

@@ -38,7 +38,8 @@ class ViewMigration:
     Attributes:
         text: what it does, for display.
         stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, the
-            columns after it if all of them are stored, and the query of the relation after it, as JSON.
+            condition of the rows that it only removes, the columns after it if all of them are stored, and the query of
+            the relation after it, as JSON.
     """
 
     text: str
@@ -86,6 +87,12 @@ class ViewMigration:
         return run.analyse(content["relation"], content["channels"])
 
     @property
+    def removal(self) -> str | None:
+        """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
+        found: str | None = json.loads(self.stored).get("removal")
+        return found
+
+    @property
     def sets_columns(self) -> bool:
         """Return whether it gives a delta of columns."""
         return json.loads(self.stored)["key"] is not None
@@ -131,6 +138,7 @@ def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Var
         "tree": None if step.delta is None else json.loads(tree_to_json(step.delta)),
         "key": list(step.encoding.key) if isinstance(step.encoding, Columns) else None,
         "separate": step.separate,
+        "removal": None if step.removal is None else step.removal.sql,
         "stored": list(names(step.tree)) if isinstance(step.encoding, Changes) else None,
         "relation": with_ports(step.tree, lambda scan: scan.channel),
         "channels": channels_of(step.tree),

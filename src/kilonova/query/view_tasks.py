@@ -125,6 +125,7 @@ class ViewChange:
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS)
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
+    removal: ClassVar[None] = None
 
     @property
     def tree(self) -> Node:

@@ -121,7 +121,8 @@ def _migration(
     seen = limit_channels(channels, migrated)
     earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
     costs = fit(earlier, shape_of(state.task))
-    size = sum(seen[port.channel].size for variant in state.migrations for port in variant.ports)
+    read = [variant for variant in state.migrations if removal_condition(variant, state, seen) is None]
+    size = sum(seen[port.channel].size for variant in read for port in variant.ports)
     estimates = {
         RefreshMethod.MIGRATION: costs.seconds(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)),
         RefreshMethod.FULL: costs.seconds(RefreshMethod.FULL, input_size(state, limit_channels(channels, newest))),
@@ -138,6 +139,28 @@ def _migration(
         reason=f"estimated at {estimates[RefreshMethod.MIGRATION]:.1f} s, {_NAMES[RefreshMethod.FULL]} at {full:.1f} s",
         estimates=estimates,
     )
+
+
+REMOVAL_MIN = 8 << 20
+"""Size in bytes of an output from which on rows are removed from it by a condition.
+
+Smaller outputs are read and merged without Spark, which evaluates conditions.
+"""
+
+
+def removal_condition(variant: Variant, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
+    """Return the condition of the rows that a migration removes, if its delta is to hold only that.
+
+    Otherwise the delta holds the rows: for tasks that read the changes of the output, and where the output is small.
+
+    Args:
+        variant: the variant.
+        state: the task.
+        channels: the channels.
+    """
+    if variant.logic.removal is None or state.changes_read:
+        return None
+    return variant.logic.removal if channels[state.task.writes[0]].size >= REMOVAL_MIN else None
 
 
 def migration_obstacle(state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:

@@ -43,6 +43,7 @@ def plan_migration(
     declared: Mapping[str, Channel],
     samples: Sequence[CostSample],
     obstacle: str | None,
+    changes_read: bool,
 ) -> MigrationPlan | None:
     """Return how the output of a changed task is brought to its new logic version.
 
@@ -53,6 +54,7 @@ def plan_migration(
         declared: the channels that it writes, as declared.
         samples: the costs of its last runs, newest first.
         obstacle: why its output cannot be migrated, whatever the change; None if it can.
+        changes_read: whether tasks read what is new in its output.
 
     Returns:
         The plan; None if the task has written nothing yet.
@@ -60,7 +62,7 @@ def plan_migration(
     Raises:
         DeclarationError: a migration is declared from a logic version that does not exist.
     """
-    from kilonova.schedule.planning import choose, migration_obstacle, port_inputs
+    from kilonova.schedule.planning import choose, migration_obstacle, port_inputs, removal_condition
 
     newest = versions[0].logic
     for each in task.migrations:
@@ -76,7 +78,7 @@ def plan_migration(
     found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared)
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
-    state = _state(replace(task, migrations=found), written, newest + 1, samples)
+    state = _state(replace(task, migrations=found), written, newest + 1, samples, changes_read)
     if (collected := migration_obstacle(state, states)) is not None:
         return MigrationPlan(text=f"recomputed at the next run, as what a migration would read is gone: {collected}")
     choice = choose(state, states)
@@ -85,13 +87,15 @@ def plan_migration(
     seconds = {method.value: estimate for method, estimate in choice.estimates.items()}
     if choice.method is not RefreshMethod.MIGRATION:
         return MigrationPlan(
-            text=f"recomputed at the next run, which is cheaper than a migration: {_described(found)}", seconds=seconds
+            text=f"recomputed at the next run, which is cheaper than a migration: {_described(found, found)}",
+            seconds=seconds,
         )
-    steps = [replace(choice, variant=variant) for variant in found]
+    reading = [variant for variant in found if removal_condition(variant, state, states) is None]
+    steps = [replace(choice, variant=variant) for variant in reading]
     readings = [port.reading for step in steps for port in port_inputs(step, states)]
     blocks = {block.number: block for reading in readings for block in reading.blocks}.values()
     return MigrationPlan(
-        text=f"migrated at the next run: {_described(found)}",
+        text=f"migrated at the next run: {_described(found, reading)}",
         variants=found,
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
@@ -118,11 +122,11 @@ def with_declared_migration(task: Task, versions: Sequence[TaskVersion]) -> tupl
     return replace(task, migrations=declared), before != after
 
 
-def _described(migrations: Sequence[Variant]) -> str:
-    """Return what migrations do and read, as text for users."""
-    read = dict.fromkeys(port.channel for variant in migrations for port in variant.ports)
+def _described(migrations: Sequence[Variant], reading: Sequence[Variant]) -> str:
+    """Return what migrations do, and what those read that read rows, as text for users."""
+    read = dict.fromkeys(port.channel for variant in reading for port in variant.ports)
     what = (each.logic.text if each.logic.derived else f"by {each.name}" for each in migrations)
-    return f"{', then '.join(what)}; reads {', '.join(read)}"
+    return f"{', then '.join(what)}; reads {', '.join(read) or 'nothing'}"
 
 
 def _variants(
@@ -149,7 +153,17 @@ def _variants(
     return derive_variants(old, new, written.logic, states[name].current, known_of(read))
 
 
-def _state(task: Task, written: TaskVersion, logic: int, samples: Sequence[CostSample]) -> TaskState:
+def _state(
+    task: Task, written: TaskVersion, logic: int, samples: Sequence[CostSample], changes_read: bool
+) -> TaskState:
     """Return the state of a new logic version before its first run."""
     previous = TaskState(task=written.task, logic=written.logic, started=True, cursors=written.cursors)
-    return TaskState(task=task, logic=logic, started=False, cursors={}, samples=tuple(samples), previous=previous)
+    return TaskState(
+        task=task,
+        logic=logic,
+        started=False,
+        cursors={},
+        samples=tuple(samples),
+        previous=previous,
+        changes_read=changes_read,
+    )

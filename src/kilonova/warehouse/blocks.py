@@ -171,7 +171,7 @@ class Blocks:
         return self.spark.read.schema(blocks[0].columns.ddl or StructType()).parquet(*paths)
 
     def _adapted(self, frame: DataFrame, block: Block, schema: Schema) -> DataFrame:
-        frame = _typed(frame, block.columns, schema)
+        frame = typed(frame, block.columns, schema)
         frame = frame if self._condition is None else frame.where(self._condition)
         return frame.coalesce(1) if self.together else frame
 
@@ -206,7 +206,7 @@ class Blocks:
         return self._tables[block.number]
 
 
-def _typed(frame: DataFrame, stored: Schema, schema: Schema) -> DataFrame:
+def typed(frame: DataFrame, stored: Schema, schema: Schema) -> DataFrame:
     """Return rows as they are stored with the types of a schema, which may have been widened since."""
     types = {item.name: item.type for item in schema.columns}
     others = {item.name: types[item.name] for item in stored.columns if types.get(item.name, item.type) != item.type}

@@ -174,7 +174,7 @@ def read_external(spark: SparkSession, block: Block) -> DataFrame:
     assert block.external is not None
     check_files_unchanged(block.external)
     options = dict(block.external.options)
-    encoding = None if isinstance(block.kind, Base) else block.encoding
+    encoding = None if isinstance(block.kind, Base) else block.row_encoding
     wanted = without_rescued(columns_of_rows(block.schema, encoding, STRICT), options)
     groups = [
         (FileShape.of(group.columns, wanted.required, wanted.schema.only(group.columns.names)), urls)

@@ -32,6 +32,7 @@ from kilonova.model.encoding import (
     Custom,
     Encoding,
     Increment,
+    Removal,
     Upsert,
     delta_schema,
     key_of,
@@ -45,7 +46,7 @@ from kilonova.schedule.layout import LayoutThresholds, Strategy, buckets_for, st
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.arrow_types import comparable_types
-from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, schema_of
+from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, schema_of, typed
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.guards import Misplaced
 from kilonova.warehouse.local_checks import key_metrics
@@ -469,7 +470,7 @@ class Warehouse:
 
     def _refuse_repeated(self, check: Unique, block: Block, old: SnapshotRead | None) -> None:
         """Check that a block does not repeat values that must be unique."""
-        schema, encoding = block.schema, block.encoding
+        schema, encoding = block.schema, block.row_encoding
         if isinstance(block.kind, Base):
             after = SnapshotRead(at=block.end, schema=schema, encoding=encoding, base=block, deltas=())
             touched = None
@@ -587,7 +588,7 @@ class Warehouse:
         self._verification.check(deltas, checksums=True)
         first = deltas[0]
         kind = Delta(first.start, deltas[-1].end)
-        plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=first.encoding)
+        plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=first.row_encoding)
         if not isinstance(first.encoding, Append):
             return self._merged_upserts(deltas, plan, 0 if base is None else base.buckets)
         blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
@@ -672,7 +673,7 @@ class Warehouse:
     def _compared(self, block: Block, old: SnapshotRead) -> Block | None:
         """Return the block, with its effect if counted, or None if it changes nothing."""
         self._verification.check(old.blocks)
-        schema, encoding = block.schema, block.encoding
+        schema, encoding = block.schema, block.row_encoding
         delta = DeltaRead(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
         if isinstance(encoding, Upsert) and all(other.encoding == encoding for other in old.deltas):
             comparison = UpsertComparison(block=block, old=old, blocks=self._blocks, sizes=self.sizes)
@@ -768,16 +769,22 @@ class Warehouse:
 
     def _snapshot(self, reading: SnapshotRead, schema: Schema, *, copied: bool = False) -> DataFrame:
         base, deltas = reading.base and reading.base.seen_as(schema), reading.deltas
-        whole = self._blocks.empty(schema) if base is None else conform(self._blocks.base(base, schema), schema)
+        removals = [place for place, block in enumerate(deltas) if isinstance(block.encoding, Removal)]
+        if removals:
+            before, removal = replace(reading, deltas=deltas[: removals[-1]]), deltas[removals[-1]]
+            whole, deltas = self._remaining(before, removal, schema, copied=copied), deltas[removals[-1] + 1 :]
+        else:
+            whole = self._blocks.empty(schema) if base is None else conform(self._blocks.base(base, schema), schema)
         if base is not None and isinstance(reading.encoding, Increment):
             absent = [item for item in schema.columns if item.name not in base.columns.names]
             whole = whole.withColumns({item.name: F.lit(0).cast(item.type) for item in absent}) if absent else whole
-        here = base
+        here = base if removals in ([], [0]) else None  # a filter leaves a base in its buckets
+        nothing = base is None and not removals
         for run in _runs(deltas):
-            encoding = merge_encoding(run[0].encoding)
+            encoding = merge_encoding(run[0].row_encoding)
             if isinstance(encoding, Append):
                 added = self._blocks.plain(run, schema)
-                whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
+                whole = added if nothing and run[0] is deltas[0] else whole.unionByName(added)
                 here = None
                 continue
             how = Strategy.TOGETHER if self._blocks.together else strategy(here, run, self.sizes, copied=copied)
@@ -798,12 +805,28 @@ class Warehouse:
                 chained = self._chain(link, schema, buckets)
             if all(isinstance(block.encoding, Changes) and not block.removes for block in run):
                 added = algebra.repeated(self._chain(replace(link, encoding=Changes()), schema), schema)
-                whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
+                whole = added if nothing and run[0] is deltas[0] else whole.unionByName(added)
                 here = None
                 continue
             whole = algebra.merge(whole, chained, encoding, schema, how, self.functions)
             here = None
         return whole
+
+    def _remaining(self, before: SnapshotRead, removal: Block, schema: Schema, *, copied: bool) -> DataFrame:
+        """Return the rows of a snapshot without those that a delta after it removes by a condition.
+
+        The condition sees the columns of then, as some may have been dropped, replaced or widened since.
+        """
+        assert isinstance(removal.encoding, Removal)
+        alike = {*removal.schema.columns} <= {*schema.columns}
+        own = schema if alike else Schema((*removal.schema.user_columns.columns, *schema.state_columns.columns))
+        gone = F.coalesce(F.expr(removal.encoding.condition), F.lit(False))
+        rows = self._snapshot(before, own, copied=copied).where(~gone)
+        if alike:
+            return rows
+        since = {column.name: column.since for column in schema.columns}
+        replaced = [item.name for item in own.columns if since.get(item.name, item.since) != item.since]
+        return conform(typed(rows.drop(*replaced), own.without(*replaced), schema), schema)
 
     def _follows(self, base: Block, delta: Block) -> bool:
         """Return whether a delta of upserts is read by bucket, in the buckets of a base."""
@@ -900,7 +923,7 @@ def _external(spark: SparkSession, block: Block) -> DataFrame:
     """Return the rows of a block that was registered in place, with its columns."""
     rows = read_external(spark, block)
     if not isinstance(block.kind, Base):
-        rows = jobs.with_control_columns(rows, block.encoding, block.schema)
+        rows = jobs.with_control_columns(rows, block.row_encoding, block.schema)
     return conform(rows, block.columns)
 
 

@@ -20,7 +20,7 @@ from kilonova.model.watched_file import FileState
 _FAILURES = 1000
 """Number of the last unsuccessful runs that are searched for failed tasks."""
 
-_BOUNDED = ("append", "upsert", "increment", "columns")
+_BOUNDED = ("append", "upsert", "increment", "columns", "removal")
 """Encodings whose deltas add at most as many rows as they have."""
 
 _ILL = (RunState.FAILED.value, RunState.ABANDONED.value)

@@ -155,7 +155,7 @@ def _block_record(row: Row[Any]) -> BlockRecord:
         number=row.id,
         kind=Base(row.end) if row.start is None else Delta(row.start, row.end),
         state="live" if row.live else "collected",
-        encoding=describe_encoding(codec.encoding_from_json(row.encoding)),
+        encoding=describe_encoding(codec.block_encoding_from_json(row.encoding)),
         rows=row.rows,
         bytes=row.bytes,
         files=row.files,

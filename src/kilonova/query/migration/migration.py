@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kilonova.model.encoding import Changes, Columns
+from kilonova.query.expression import Scalar
 from kilonova.query.tree import Node, scans
 
 
@@ -20,6 +21,8 @@ class Migration:
         then: the migration to apply next, to the output of this one; None if it is the last.
         tree: the query whose output there is after this migration.
         separate: whether no row that it removes is one that the query after it gives, for any rows of the channels.
+        removal: the condition, on columns of the output, of the rows that it removes, if that is all it does, and the
+            condition has the same result whenever it is evaluated.
     """
 
     delta: Node | None
@@ -27,6 +30,7 @@ class Migration:
     description: str
     tree: Node
     separate: bool = False
+    removal: Scalar | None = None
     then: Migration | None = None
 
     @property

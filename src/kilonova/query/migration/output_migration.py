@@ -12,6 +12,7 @@ from dataclasses import replace
 from kilonova.model.encoding import DELETED, SET, Changes, Columns, key_of
 from kilonova.model.schema import KEPT
 from kilonova.query.column_pruning import prune_columns
+from kilonova.query.containment import is_constant
 from kilonova.query.expression import Op, Scalar, and_, column, compose, delimited, null_safe_eq, or_
 from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.migration.description import describe_conditions
@@ -139,7 +140,7 @@ class OutputMigration:
     def _of_rows(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
         """Return the migration if the columns of all rows stay as they are."""
         columns = tuple(self._joint.new)
-        parts, texts, separate = [], [], True
+        parts, texts, separate, removal = [], [], True, None
         if gone is not None:
             rows, text = self._gone(gone, columns)
             separate = self._follows_from_output(without(gone, self._joint.was))
@@ -149,12 +150,24 @@ class OutputMigration:
             rows, text = self._come(come)
             parts.append(with_weight(rows, 1))
             texts.append(text)
+        elif gone is not None and set(columns) == self._joint.old.keys():
+            removal = self._removal(without(gone, self._joint.was))
         texts += self._dropped()
         delta = union_changes(parts, columns) if parts else None
         if delta is not None and len(parts) > 1:  # rows of one sign cannot cancel each other
             every = self._all(columns)
             delta = delta if unique(every, self._known) else consolidate(delta)
-        return replace(self._made(delta, Changes(), texts), separate=separate)
+        return replace(self._made(delta, Changes(), texts), separate=separate, removal=removal)
+
+    def _removal(self, conditions: tuple[Scalar, ...]) -> Scalar | None:
+        """Return conditions as one on the columns of the output; None if that may differ from session to session."""
+        own = {name: column(name) for name in self._joint.old}
+        here = all_expressed(conditions, self._visible)
+        if here is None or not all(each.columns <= {_out(name) for name in own} for each in here):
+            return None
+        condition = and_(tuple(each.with_columns({_out(name): each_ for name, each_ in own.items()}) for each in here))
+        types = {name: type_of(value, self._kinds) for name, value in self._joint.old.items()}
+        return condition if condition is not None and is_constant(condition, types) else None
 
     def _gone(self, conditions: tuple[Scalar, ...], columns: tuple[str, ...]) -> tuple[Node, str]:
         """Return the rows that only the old query has."""
