@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from kilonova.query.containment import difference, implies, is_unsatisfiable
+from kilonova.query.containment import difference, implies, is_constant, is_unsatisfiable
 from kilonova.query.expression import Scalar
 from kilonova.query.expression_syntax import parse
 from tests.seeds import SEED
@@ -205,6 +205,16 @@ def test_a_difference_is_as_simple_as_can_be(wanted: str | None, had: str | None
     found = difference(wanted and condition(wanted), had and condition(had), TYPES)
     assert (found and found.sql) == made
     assert found is None or parse(found.sql).sql == found.sql
+
+
+@pytest.mark.parametrize("text", ["q > 0.5", "i in (1, 2) or s is null", "not (n > 3 and s = 'a')", "i = j", "s < 'b'"])
+def test_conditions_that_have_one_result_everywhere(text: str) -> None:
+    assert is_constant(condition(text), TYPES)
+
+
+@pytest.mark.parametrize("text", ["1 / i > 2", "cast(s as int) > 1", "q > rand()", "unknown > 1", "i + n > 3", "s = 3"])
+def test_conditions_that_may_fail_or_depend_on_the_session(text: str) -> None:
+    assert not is_constant(condition(text), TYPES)
 
 
 def test_long_conditions_are_decided_or_left_undecided() -> None:

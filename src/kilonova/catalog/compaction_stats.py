@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Integer, case, func, or_, select
 from sqlalchemy import cast as sql_cast
@@ -11,7 +12,7 @@ from sqlalchemy import cast as sql_cast
 from kilonova.catalog import codec, tables
 from kilonova.catalog.channel_store import WRITING, channel_id, placed_by
 from kilonova.catalog.database import Transaction
-from kilonova.model.encoding import Append, Upsert, is_append_only
+from kilonova.model.encoding import Append, Removal, Upsert, is_append_only
 from kilonova.model.run import RunKind, RunState
 from kilonova.schedule.compaction import DeltaStack, small
 
@@ -28,8 +29,13 @@ class _Placed(NamedTuple):
 
     bytes: int
     buckets: int
-    encoding: object
+    encoding: Any
     rewritten: bool
+
+    @property
+    def is_removal(self) -> bool:
+        """Whether it removes rows by a condition."""
+        return self.encoding is not None and isinstance(codec.block_encoding_from_json(self.encoding), Removal)
 
 
 def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
@@ -67,10 +73,15 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
                 upserts=upserts,
                 readings=tuple(merged.get(row.id, ())),
                 policy=codec.policy_from_json(row.policy),
-                crowded=isinstance(encoding, Append) and bool(small(sizes)),
+                crowded=isinstance(encoding, Append) and bool(small(list(map(_mergeable_size, deltas)))),
             )
             found.append(stack)
     return found
+
+
+def _mergeable_size(delta: _Placed) -> float:
+    """Return the size of a delta in bytes; infinity for a removal, which is not merged with its neighbours."""
+    return math.inf if delta.is_removal else delta.bytes
 
 
 def _stacks(tx: Transaction, here: Sequence[ColumnElement[bool]]) -> dict[int, tuple[_Placed, list[_Placed]]]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.composed_function import ComposedFunction
-from kilonova.model.encoding import Append, Columns, Custom, Encoding, Increment, key_of
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, key_of
 from kilonova.model.logic import Function, Logic
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Task, Variant
-from kilonova.query.containment import difference
+from kilonova.query.containment import difference, is_constant
 from kilonova.query.expression import Scalar
 from kilonova.query.expression_syntax import condition_of
 from kilonova.query.function_migration import FunctionMigration
@@ -28,7 +28,7 @@ from kilonova.query.view_migration import MIGRATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """One migration: of columns, or of rows that it deletes or adds."""
+    """One migration: of columns, or of rows that it deletes or adds; `constant` says whether the condition is."""
 
     text: str
     columns: tuple[str, ...] = ()
@@ -36,6 +36,7 @@ class _Step:
     deletes: bool = False
     adds: bool = False
     reads_output: bool = False
+    constant: bool = False
 
 
 def derive_function_migration(
@@ -149,7 +150,9 @@ def _steps(
             return NoMigration(reason=_unsaid(f"the output lacks {_listed(sorted(removal.columns - known.keys()))}"))
         columns = () if declared.key else relation.names
         text = f"deletes the rows with {_shown(removal)}"
-        steps.append(_Step(text=text, columns=columns, where=removal, deletes=True, reads_output=reads_output))
+        constant = isinstance(declared.encoding, Upsert | Changes | Columns) and is_constant(removal, types)
+        step = _Step(text=text, columns=columns, where=removal, deletes=True, reads_output=reads_output)
+        steps.append(replace(step, constant=constant))
     if addition is not None:
         if not after.per_row:
             return NoMigration(reason=_unsaid("the condition admits more rows"))
@@ -176,6 +179,7 @@ def _variant(step: _Step, name: str, from_version: int, task: Task, parts: Compo
         "where": None if step.where is None else step.where.sql,
         "deletes": step.deletes,
         "adds": step.adds,
+        "removal": step.where.sql if step.where is not None and step.reads_output and step.constant else None,
         "mode": port.mode.value,
     }
     return Variant(

@@ -28,7 +28,8 @@ class FunctionMigration:
         text: what it does, for display.
         pickled: the composition of the new logic version.
         stored: the columns that it gives besides the key, the condition on the rows, whether it deletes them or adds
-            them, rather than sets columns, and the mode in which the task reads its input, as JSON.
+            them, rather than sets columns, the condition if it only removes rows by one that has the same result
+            whenever it is evaluated, and the mode in which the task reads its input, as JSON.
     """
 
     text: str
@@ -39,7 +40,12 @@ class FunctionMigration:
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.MIGRATION,)
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
-    removal: ClassVar[None] = None
+
+    @property
+    def removal(self) -> str | None:
+        """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
+        found: str | None = json.loads(self.stored).get("removal")
+        return found
 
     def compile(self, run: Compilation) -> Compiled | None:
         """Return what gives the delta; None if nothing changes."""

@@ -236,7 +236,7 @@ def _alike(one: Block, other: Block) -> bool:
     )
 
 
-def small(sizes: Sequence[int], *, few: bool = False) -> list[range]:
+def small(sizes: Sequence[float], *, few: bool = False) -> list[range]:
     """Return the ranges of adjacent deltas that are small and numerous enough to merge.
 
     The merged delta is so large that it is not merged again with others as small as these.
