@@ -11,6 +11,7 @@ from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion, live_versions
 from kilonova.catalog.runs import cost_samples, last_begun
+from kilonova.model.task import Task
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.due import PlannerInput, TaskState
 from kilonova.schedule.next_times import waits_until
@@ -58,7 +59,7 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
                 replaced=version.replaced,
                 grown=version.grown,
-                changes_read=not version.task.migrations or bool(registry.incrementally_read(tx, version.task.writes)),
+                readers=registry.incremental_readers(tx, _published(version.task)) if version.task.migrations else None,
             )
             for version in versions
         )
@@ -75,6 +76,11 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
         versions={name: known[name] for name in live},
         channels=channels,
     )
+
+
+def _published(task: Task) -> tuple[str, ...]:
+    """Return the channels that a task writes, and that of the view for which it maintains a materialized relation."""
+    return task.writes if task.view is None else (*task.writes, task.view)
 
 
 def _views_above(tx: Transaction, live: Mapping[str, tuple[TaskVersion, ...]]) -> Mapping[str, tuple[TaskVersion, ...]]:

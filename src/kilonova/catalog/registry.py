@@ -644,25 +644,35 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
 
 def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
     """Return the given channels whose changes any task reads: replaced rows are looked up when they are written."""
-    return _read_as(tx, (Mode.CHANGES,)).intersection(channels)
+    return frozenset(_read_as(tx, (Mode.CHANGES,)).keys() & set(channels))
 
 
-def incrementally_read(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
-    """Return the given channels of which any task reads what is new, in any mode."""
-    return _read_as(tx, tuple(mode for mode in Mode if mode.advances)).intersection(channels)
+def incremental_readers(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
+    """Return the views and other tasks that read what is new in any of the given channels, in any mode."""
+    found = _read_as(tx, tuple(mode for mode in Mode if mode.advances))
+    return frozenset().union(*(found.get(name, ()) for name in channels))
 
 
-def _read_as(tx: Transaction, modes: tuple[Mode, ...]) -> frozenset[str]:
-    """Return the channels that live logic versions read in one of some modes."""
+def _read_as(tx: Transaction, modes: tuple[Mode, ...]) -> Mapping[str, set[str]]:
+    """Return the channels that live logic versions read in one of some modes, each with its views and other tasks."""
     known = tx.definitions("read_as")
     if modes not in known:
         values = [mode.value for mode in modes]
-        ports = cast(tables.variant.c.ports, Text)
-        reads = or_(*(ports.contains(json.dumps(value)) for value in values))
-        query = select(tables.variant.c.ports).join(tables.logic, _is_of_version()).where(tables.logic.c.live, reads)
-        rows = tx.connection.execute(query).scalars()
-        known[modes] = frozenset(name for own in rows for _, name, mode in own if mode in values)
-    return frozenset(known[modes])
+        ports, task = cast(tables.variant.c.ports, Text), tables.task.c
+        query = (
+            select(tables.variant.c.ports, func.coalesce(task.view, task.name).label("reader"))
+            .join(tables.logic, _is_of_version())
+            .join(tables.task, task.id == tables.logic.c.task_id)
+            .where(tables.logic.c.live, or_(*(ports.contains(json.dumps(value)) for value in values)))
+        )
+        found: dict[str, set[str]] = {}
+        for row in tx.connection.execute(query):
+            for _, name, mode in row.ports:
+                if mode in values:
+                    found.setdefault(name, set()).add(row.reader)
+        known[modes] = found
+    mapping: Mapping[str, set[str]] = known[modes]
+    return mapping
 
 
 def _is_of_version() -> ColumnElement[bool]:

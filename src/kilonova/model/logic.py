@@ -138,6 +138,10 @@ class Logic(Protocol):
         """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
 
     @property
+    def selects(self) -> tuple[str, ...]:
+        """Channels of which it processes only selected rows, which it joins with no other input."""
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """Definitions that its fingerprint does not cover, for display in a plan."""
 
@@ -172,6 +176,7 @@ class Sql:
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
     removal: ClassVar[None] = None
+    selects: ClassVar[tuple[str, ...]] = ()
 
     def compile(self, run: Compilation) -> Compiled:
         """Return the query, which reads every port."""
@@ -200,6 +205,7 @@ class Function:
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
     removal: ClassVar[None] = None
+    selects: ClassVar[tuple[str, ...]] = ()
 
     @property
     def text(self) -> str:

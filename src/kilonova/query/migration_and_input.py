@@ -41,6 +41,7 @@ class MigrationAndInput:
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
     removal: ClassVar[None] = None
+    selects: ClassVar[tuple[str, ...]] = ()
 
     @property
     def text(self) -> str:

@@ -21,7 +21,7 @@ from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.properties import Known
 from kilonova.query.rules import OF_CHANGE, adapt
-from kilonova.query.tree import At, Filter, Node, Scan, names, scans
+from kilonova.query.tree import At, Filter, Join, Node, Scan, inputs, names, scans
 from kilonova.query.tree import channels as channels_of
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.view_tasks import ViewChange, cast_columns, input_name, known_of, port_name, relation_of, with_ports
@@ -38,8 +38,8 @@ class ViewMigration:
     Attributes:
         text: what it does, for display.
         stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, the
-            condition of the rows that it only removes, the columns after it if all of them are stored, and the query of
-            the relation after it, as JSON.
+            channels of which it selects rows, the condition of the rows that it only removes, the columns after it if
+            all of them are stored, and the query of the relation after it, as JSON.
     """
 
     text: str
@@ -93,6 +93,11 @@ class ViewMigration:
         return found
 
     @property
+    def selects(self) -> tuple[str, ...]:
+        """Channels of which it processes only selected rows, which it joins with no other input."""
+        return tuple(json.loads(self.stored).get("selects", ()))
+
+    @property
     def sets_columns(self) -> bool:
         """Return whether it gives a delta of columns."""
         return json.loads(self.stored)["key"] is not None
@@ -128,6 +133,25 @@ def derive_variants(
     return tuple(every)
 
 
+def _selected(tree: Node, own: str) -> list[str]:
+    """Return the channel of which a migration reads selected rows, if it reads one besides its output `own`."""
+    others = {scan.channel for scan in scans(tree)} - {own}
+    return list(others) if len(others) == 1 and _is_filtered(tree, own) else []
+
+
+def _is_filtered(tree: Node, own: str) -> bool:
+    """Return whether all rows that a tree reads of other channels than its output are filtered, and not joined."""
+    match tree:
+        case Scan():
+            return tree.channel == own
+        case Filter(input=Scan()):
+            return True
+        case Join():
+            return all(_is_filtered(side, own) for side in (tree.left, tree.right))
+        case _:
+            return all(_is_filtered(below, own) for below in inputs(tree))
+
+
 def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:
     read = (
         {(own.name, At.OLD): None}
@@ -138,6 +162,7 @@ def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Var
         "tree": None if step.delta is None else json.loads(tree_to_json(step.delta)),
         "key": list(step.encoding.key) if isinstance(step.encoding, Columns) else None,
         "separate": step.separate,
+        "selects": [] if step.delta is None else _selected(step.delta, own.name),
         "removal": None if step.removal is None else step.removal.sql,
         "stored": list(names(step.tree)) if isinstance(step.encoding, Changes) else None,
         "relation": with_ports(step.tree, lambda scan: scan.channel),

@@ -126,6 +126,7 @@ class ViewChange:
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
     removal: ClassVar[None] = None
+    selects: ClassVar[tuple[str, ...]] = ()
 
     @property
     def tree(self) -> Node:

@@ -36,7 +36,8 @@ class TaskState:
         replaced: the inputs that have replaced others since its last run, each with the one on which its cursor stands.
         machine: the logarithm of the machine's factor that runs of other tasks suggest: see `kilonova.schedule.costs`.
         grown: those of them that have all rows of the others.
-        changes_read: whether tasks read what is new in a channel that the task writes; True if that is not known.
+        readers: the views and other tasks that read what is new in what the task, or its view, writes; None if that is
+            not known.
     """
 
     task: Task
@@ -54,7 +55,7 @@ class TaskState:
     replaced: Mapping[str, str] = field(default_factory=dict)
     machine: float = 0.0
     grown: frozenset[str] = frozenset()
-    changes_read: bool = True
+    readers: frozenset[str] | None = None
 
     @property
     def migrations(self) -> tuple[Variant, ...]:

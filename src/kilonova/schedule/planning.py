@@ -99,7 +99,13 @@ def choose(
 
 
 _DELTA_FACTOR, _DELTA_SECONDS = 2.0, 1.0
-"""How much longer than recomputing a migration may take: it publishes a delta, so that readers are not recomputed."""
+"""How much longer than recomputing a migration may take if tasks outside of the view read its changes.
+
+It publishes a delta, so that these are not recomputed.
+"""
+
+_SELECTED = 0.5
+"""Part of the cost of an input of which a migration selects rows by a condition, and joins them with no other input."""
 
 
 def _migration(
@@ -122,13 +128,19 @@ def _migration(
     earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
     costs = fit(earlier, shape_of(state.task))
     read = [variant for variant in state.migrations if removal_condition(variant, state, seen) is None]
-    size = sum(seen[port.channel].size for variant in read for port in variant.ports)
+    size = sum(
+        int(seen[port.channel].size * (_SELECTED if port.channel in variant.logic.selects else 1))
+        for variant in read
+        for port in variant.ports
+    )
     estimates = {
         RefreshMethod.MIGRATION: costs.seconds(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)),
         RefreshMethod.FULL: costs.seconds(RefreshMethod.FULL, input_size(state, limit_channels(channels, newest))),
     }
     full = estimates[RefreshMethod.FULL]
-    dearer = estimates[RefreshMethod.MIGRATION] > max(_DELTA_FACTOR * full, full + _DELTA_SECONDS)
+    others = state.readers is None or not state.readers <= {state.task.view}
+    most = max(_DELTA_FACTOR * full, full + _DELTA_SECONDS) if others else full
+    dearer = estimates[RefreshMethod.MIGRATION] > most
     if dearer and (whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
     return VariantChoice(
@@ -158,7 +170,7 @@ def removal_condition(variant: Variant, state: TaskState, channels: Mapping[str,
         state: the task.
         channels: the channels.
     """
-    if variant.logic.removal is None or state.changes_read:
+    if variant.logic.removal is None or state.readers is None or state.readers:
         return None
     return variant.logic.removal if channels[state.task.writes[0]].size >= REMOVAL_MIN else None
 

@@ -43,7 +43,7 @@ def plan_migration(
     declared: Mapping[str, Channel],
     samples: Sequence[CostSample],
     obstacle: str | None,
-    changes_read: bool,
+    readers: frozenset[str],
 ) -> MigrationPlan | None:
     """Return how the output of a changed task is brought to its new logic version.
 
@@ -54,7 +54,7 @@ def plan_migration(
         declared: the channels that it writes, as declared.
         samples: the costs of its last runs, newest first.
         obstacle: why its output cannot be migrated, whatever the change; None if it can.
-        changes_read: whether tasks read what is new in its output.
+        readers: the views and other tasks that read what is new in its output, or in that of its view.
 
     Returns:
         The plan; None if the task has written nothing yet.
@@ -78,7 +78,7 @@ def plan_migration(
     found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared)
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
-    state = _state(replace(task, migrations=found), written, newest + 1, samples, changes_read)
+    state = _state(replace(task, migrations=found), written, newest + 1, samples, readers)
     if (collected := migration_obstacle(state, states)) is not None:
         return MigrationPlan(text=f"recomputed at the next run, as what a migration would read is gone: {collected}")
     choice = choose(state, states)
@@ -154,7 +154,7 @@ def _variants(
 
 
 def _state(
-    task: Task, written: TaskVersion, logic: int, samples: Sequence[CostSample], changes_read: bool
+    task: Task, written: TaskVersion, logic: int, samples: Sequence[CostSample], readers: frozenset[str]
 ) -> TaskState:
     """Return the state of a new logic version before its first run."""
     previous = TaskState(task=written.task, logic=written.logic, started=True, cursors=written.cursors)
@@ -165,5 +165,5 @@ def _state(
         cursors={},
         samples=tuple(samples),
         previous=previous,
-        changes_read=changes_read,
+        readers=readers,
     )

@@ -868,10 +868,15 @@ def _new_version(
         obstacle = "what has changed is not known"
     samples = cost_samples(tx, [task.name]).get(task.name, ())
     own = {name: every.changes[name].channel for name in task.writes}
-    ports = [port for other in workflow.tasks for variant in other.variants for port in variant.ports]
-    read = {port.channel for port in ports if port.mode.advances} | registry.incrementally_read(tx, task.writes)
-    changes_read = not read.isdisjoint(task.writes)
-    migration = plan_migration(task, versions, every.expected, own, samples, obstacle, changes_read)
+    published = {*task.writes, task.view}
+    readers = registry.incremental_readers(tx, filter(None, published)) | {
+        other.view or other.name
+        for other in workflow.tasks
+        for variant in other.variants
+        for port in variant.ports
+        if port.mode.advances and port.channel in published
+    }
+    migration = plan_migration(task, versions, every.expected, own, samples, obstacle, readers)
     if handover.text:
         detail += f"; {handover.text}"
     if not handover.waits and migration is not None:
