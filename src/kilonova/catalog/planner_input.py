@@ -59,7 +59,9 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
                 replaced=version.replaced,
                 grown=version.grown,
-                readers=registry.incremental_readers(tx, _published(version.task)) if version.task.migrations else None,
+                readers=registry.incremental_readers(tx, published_channels(version.task))
+                if version.task.migrations
+                else None,
             )
             for version in versions
         )
@@ -78,7 +80,7 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
     )
 
 
-def _published(task: Task) -> tuple[str, ...]:
+def published_channels(task: Task) -> tuple[str, ...]:
     """Return the channels that a task writes, and that of the view for which it maintains a materialized relation."""
     return task.writes if task.view is None else (*task.writes, task.view)
 

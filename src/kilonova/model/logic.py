@@ -138,6 +138,10 @@ class Logic(Protocol):
         """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether it reads rows of its inputs."""
+
+    @property
     def selects(self) -> tuple[str, ...]:
         """Channels of which it processes only selected rows, which it joins with no other input."""
 
@@ -176,6 +180,7 @@ class Sql:
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
     removal: ClassVar[None] = None
+    reads_rows: ClassVar[bool] = True
     selects: ClassVar[tuple[str, ...]] = ()
 
     def compile(self, run: Compilation) -> Compiled:
@@ -205,6 +210,7 @@ class Function:
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
     removal: ClassVar[None] = None
+    reads_rows: ClassVar[bool] = True
     selects: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -43,6 +43,12 @@ class FunctionMigration:
     selects: ClassVar[tuple[str, ...]] = ()
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether it reads rows of its inputs."""
+        content = json.loads(self.stored)
+        return bool(content["columns"] or content["deletes"])
+
+    @property
     def removal(self) -> str | None:
         """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
         found: str | None = json.loads(self.stored).get("removal")
@@ -53,8 +59,7 @@ class FunctionMigration:
         (name,), (read,) = run.writes, run.reads
         content, own = json.loads(self.stored), run.states[name]
         columns, where, deletes = tuple(content["columns"]), content["where"], content["deletes"]
-        nothing = not columns and not deletes
-        if nothing or (own.latest_distinct == 0 and not content["adds"]):
+        if not self.reads_rows or (own.latest_distinct == 0 and not content["adds"]):
             return None
         key = own.channel.key
         reads = {read.port: InputRead(read.port)}

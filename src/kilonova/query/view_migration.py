@@ -87,6 +87,11 @@ class ViewMigration:
         return run.analyse(content["relation"], content["channels"])
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether it reads rows of its inputs."""
+        return json.loads(self.stored)["tree"] is not None
+
+    @property
     def removal(self) -> str | None:
         """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
         found: str | None = json.loads(self.stored).get("removal")

@@ -103,6 +103,16 @@ class CostModel:
         variance = gradient[0] @ np.linalg.solve(self.information, gradient[0])
         return float(np.exp(logarithm[0] - _HOPE * np.sqrt(variance)))
 
+    def likely(self, method: RefreshMethod, input_size: InputSize) -> float:
+        """Return how many seconds a task most likely takes: for work that is not repeated, so that trying is no use.
+
+        Args:
+            method: any method but `INITIAL`.
+            input_size: the size of the input.
+        """
+        logarithm, _ = _estimate(_row(method, input_size, self.shape)[None, :], self.factors)
+        return float(np.exp(logarithm[0]))
+
     def linear(self, method: RefreshMethod, moved: int) -> LinearCost:
         """Return the most likely cost of a method, for any size of the input.
 

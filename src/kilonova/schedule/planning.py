@@ -104,6 +104,9 @@ _DELTA_FACTOR, _DELTA_SECONDS = 2.0, 1.0
 It publishes a delta, so that these are not recomputed.
 """
 
+_SHORT = 0.5
+"""Seconds up to which a migration is not compared with recomputing, which would publish the whole output again."""
+
 _SELECTED = 0.5
 """Part of the cost of an input of which a migration selects rows by a condition, and joins them with no other input."""
 
@@ -120,26 +123,14 @@ def _migration(
         return None
     if migration_obstacle(state, channels) is not None or _unaccepted(state.migrations[0], state, channels) is not None:
         return None
-    newest, migrated = read_ends(state, channels, ends), _migrated_ends(state, previous, channels)
+    migrated = _migrated_ends(state, previous, channels)
     declared = [column for column in state.task.requires if column.type is not None]  # others are null
     if any(missing_columns(declared, channels[name], migrated[name]) for name in state.task.migrated):
         return None
-    seen = limit_channels(channels, migrated)
-    earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
-    costs = fit(earlier, shape_of(state.task))
-    read = [variant for variant in state.migrations if removal_condition(variant, state, seen) is None]
-    size = sum(
-        int(seen[port.channel].size * (_SELECTED if port.channel in variant.logic.selects else 1))
-        for variant in read
-        for port in variant.ports
-    )
-    estimates = {
-        RefreshMethod.MIGRATION: costs.seconds(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)),
-        RefreshMethod.FULL: costs.seconds(RefreshMethod.FULL, input_size(state, limit_channels(channels, newest))),
-    }
+    estimates = migration_estimates(state, channels, ends)
     full = estimates[RefreshMethod.FULL]
     others = state.readers is None or not state.readers <= {state.task.view}
-    most = max(_DELTA_FACTOR * full, full + _DELTA_SECONDS) if others else full
+    most = max(_DELTA_FACTOR * full, full + _DELTA_SECONDS) if others else max(full, _SHORT)
     dearer = estimates[RefreshMethod.MIGRATION] > most
     if dearer and (whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
@@ -151,6 +142,34 @@ def _migration(
         reason=f"estimated at {estimates[RefreshMethod.MIGRATION]:.1f} s, {_NAMES[RefreshMethod.FULL]} at {full:.1f} s",
         estimates=estimates,
     )
+
+
+def migration_estimates(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> dict[RefreshMethod, float]:
+    """Return how many seconds the migrations of an output most likely take, and recomputing it.
+
+    Args:
+        state: a version with migrations.
+        channels: the channels.
+        ends: as for `choose`.
+    """
+    assert state.previous is not None
+    seen = limit_channels(channels, _migrated_ends(state, state.previous, channels))
+    earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
+    costs = fit(earlier, shape_of(state.task))
+    reading = reading_migrations(state, seen)
+    size = sum(
+        int(seen[port.channel].size * (_SELECTED if port.channel in variant.logic.selects else 1))
+        for variant in reading
+        for port in variant.ports
+    )
+    migrated = costs.likely(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)) if reading else 0.0
+    whole = input_size(state, limit_channels(channels, read_ends(state, channels, ends)))
+    return {
+        RefreshMethod.MIGRATION: migrated,
+        RefreshMethod.FULL: costs.likely(RefreshMethod.FULL, whole),
+    }
 
 
 REMOVAL_MIN = 8 << 20
@@ -173,6 +192,15 @@ def removal_condition(variant: Variant, state: TaskState, channels: Mapping[str,
     if variant.logic.removal is None or state.readers is None or state.readers:
         return None
     return variant.logic.removal if channels[state.task.writes[0]].size >= REMOVAL_MIN else None
+
+
+def reading_migrations(state: TaskState, channels: Mapping[str, ChannelState]) -> list[Variant]:
+    """Return the migrations of an output that read rows: not those that drop columns, or record a condition."""
+    return [
+        variant
+        for variant in state.migrations
+        if variant.logic.reads_rows and removal_condition(variant, state, channels) is None
+    ]
 
 
 def migration_obstacle(state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:

@@ -62,7 +62,13 @@ def plan_migration(
     Raises:
         DeclarationError: a migration is declared from a logic version that does not exist.
     """
-    from kilonova.schedule.planning import choose, migration_obstacle, port_inputs, removal_condition
+    from kilonova.schedule.planning import (
+        choose,
+        migration_estimates,
+        migration_obstacle,
+        port_inputs,
+        reading_migrations,
+    )
 
     newest = versions[0].logic
     for each in task.migrations:
@@ -84,13 +90,14 @@ def plan_migration(
     choice = choose(state, states)
     if choice.state.previous is not None and choice.state.previous.detached:
         return MigrationPlan(text="recomputed at the next run: the view was last computed from its sources")
-    seconds = {method.value: estimate for method, estimate in choice.estimates.items()}
+    estimates = dict(choice.estimates) | (migration_estimates(state, states) if state.migrations else {})
+    seconds = {method.value: estimate for method, estimate in estimates.items()}
+    reading = reading_migrations(state, states)
     if choice.method is not RefreshMethod.MIGRATION:
         return MigrationPlan(
-            text=f"recomputed at the next run, which is cheaper than a migration: {_described(found, found)}",
+            text=f"recomputed at the next run, which is cheaper than a migration: {_described(found, reading)}",
             seconds=seconds,
         )
-    reading = [variant for variant in found if removal_condition(variant, state, states) is None]
     steps = [replace(choice, variant=variant) for variant in reading]
     readings = [port.reading for step in steps for port in port_inputs(step, states)]
     blocks = {block.number: block for reading in readings for block in reading.blocks}.values()

@@ -11,6 +11,7 @@ from typing import Any
 
 from kilonova.catalog import bindings, bounds, channel_store, deferred, events, files, registry
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.planner_input import published_channels
 from kilonova.catalog.runs import cost_samples
 from kilonova.errors import Conflict, DeclarationError
 from kilonova.model.binding import Binding, validate_bindings
@@ -289,7 +290,7 @@ def plan_changes(
     )
     changed = {each.channel.name: each for each in channels}
     retyped = _retyped_views(channels, states, workflow, registered)
-    every = _Channels.of(states, changed)
+    every = _Channels.of(states, changed, workflow.tasks)
     tasks = [
         _task_change(tx, task, workflow, live.get(task.name, ()), every, overrides, retyped.pop(task.name, None))
         for task in workflow.tasks
@@ -714,16 +715,20 @@ class _Channels:
         changes: the changes of the declared ones.
         redeclared: the registered ones as they will be declared.
         expected: the registered ones, and the declared ones that are new, without points.
+        readers: the views and other tasks of the workflow that read what is new in each of them.
     """
 
     states: Mapping[str, ChannelState]
     changes: Mapping[str, ChannelChange]
     redeclared: Mapping[str, ChannelState]
     expected: Mapping[str, ChannelState]
+    readers: Mapping[str, set[str]]
 
     @classmethod
-    def of(cls, states: Mapping[str, ChannelState], changes: Mapping[str, ChannelChange]) -> _Channels:
-        """Return the channels of these states and changes."""
+    def of(
+        cls, states: Mapping[str, ChannelState], changes: Mapping[str, ChannelChange], tasks: Iterable[Task]
+    ) -> _Channels:
+        """Return the channels of these states and changes, which some tasks read."""
         changed = {
             name: replace(states[name], channel=changes[name].channel) for name in changes.keys() & states.keys()
         }
@@ -732,7 +737,11 @@ class _Channels:
             for name, change in changes.items()
             if name not in states
         }
-        return cls(states, changes, {**states, **changed}, {**new, **states})
+        readers: dict[str, set[str]] = {}
+        for task in tasks:
+            for port in (port for variant in task.variants for port in variant.ports if port.mode.advances):
+                readers.setdefault(port.channel, set()).add(task.view or task.name)
+        return cls(states, changes, {**states, **changed}, {**new, **states}, readers)
 
 
 def _task_change(
@@ -868,14 +877,8 @@ def _new_version(
         obstacle = "what has changed is not known"
     samples = cost_samples(tx, [task.name]).get(task.name, ())
     own = {name: every.changes[name].channel for name in task.writes}
-    published = {*task.writes, task.view}
-    readers = registry.incremental_readers(tx, filter(None, published)) | {
-        other.view or other.name
-        for other in workflow.tasks
-        for variant in other.variants
-        for port in variant.ports
-        if port.mode.advances and port.channel in published
-    }
+    published = published_channels(task)
+    readers = registry.incremental_readers(tx, published).union(*(every.readers.get(name, ()) for name in published))
     migration = plan_migration(task, versions, every.expected, own, samples, obstacle, readers)
     if handover.text:
         detail += f"; {handover.text}"
