@@ -19,7 +19,7 @@ from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Port
 from kilonova.schedule.due import due_version, version_in_force
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.schedule.planning import PortInput, VariantChoice, choose, port_input
+from kilonova.schedule.planning import PortInput, VariantChoice, choose, port_input, reading_migrations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +115,11 @@ def _read_ports(
 ) -> set[str]:
     """Return the names of the ports to report: of a view's change, only those that it needs to read."""
     ports, logic = choice.variant.ports, choice.variant.logic
+    migrating = choice.method is RefreshMethod.MIGRATION
+    if migrating and choice.variant not in reading_migrations(choice.state, channels):
+        return set()
     known = len(inputs) == len(ports) and all(each.reading.schema is not None for each in inputs)
-    if not logic.derived or not known or choice.method is RefreshMethod.MIGRATION:
+    if not logic.derived or not known or migrating:
         return {port.name for port in ports}
     strong = bool(registry.followed_channels(tx, choice.state.task.writes))
     compiled = compile_variant(choice, tuple(inputs), channels, LayoutThresholds(), strong=strong)
