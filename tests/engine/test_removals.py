@@ -74,7 +74,7 @@ def raised(project: Project, *, key: str | None = "url", columns: str = "url, q,
     assert change.detail.endswith("removes the rows for which q <= 0.5; reads nothing")
     assert change.migration is not None
     assert change.migration.bytes == 0
-    assert project.task_preview("result").reads == ()
+    assert project.reader.task_preview("result").reads == ()
     project.run()
     assert removals(project) == ["`q` <= 0.5"]
     check(project, above(0.5, columns))
