@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -352,15 +353,11 @@ class Expected:
         among = members if asked else [name for name in self.selected(None, among=members)]
         if not self.claimed.isdisjoint(among):
             raise Conflict("another run has one of the tasks")
-        points, tasks = self._points(), self._states()
-        try:
+        with self._all_or_nothing():
             for name in among:
                 task = self.tasks[name]
                 if self.due(task) or (asked and any(map(self._effective, task.spec.reads))):
                     self._execute(task)
-        except BaseException:
-            self._restore(points, tasks)
-            raise
         return bool(among)
 
     def launched(self, names: Collection[str], *, complete: bool) -> None:
@@ -370,15 +367,23 @@ class Expected:
             AssertionError: one that is due was left out, though the run is complete.
             KilonovaError: one fails.
         """
-        points, tasks = self._points(), self._states()
-        try:
+        with self._all_or_nothing():
             for name, task in self.tasks.items():
                 if name in names and name in self.methods:
                     self._execute(task)
                 elif name in names and complete:
                     assert not self.due(task), f"{name} was left out"
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Forget what was written, read and contributed if an error is raised."""
+        points, tasks = self._points(), self._states()
+        authors = {place: set(names) for place, names in self.authors.items()}
+        try:
+            yield
         except BaseException:
             self._restore(points, tasks)
+            self.authors = authors
             raise
 
     def selected(self, names: Sequence[str] | None, among: Collection[str] | None = None) -> tuple[str, ...]:

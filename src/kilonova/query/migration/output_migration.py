@@ -161,11 +161,11 @@ class OutputMigration:
 
     def _removal(self, conditions: tuple[Scalar, ...]) -> Scalar | None:
         """Return conditions as one on the columns of the output; None if that may differ from session to session."""
-        own = {name: column(name) for name in self._joint.old}
+        own = {_out(name): column(name) for name in self._joint.old}
         here = all_expressed(conditions, self._visible)
-        if here is None or not all(each.columns <= {_out(name) for name in own} for each in here):
+        if here is None or not all(each.columns <= own.keys() for each in here):
             return None
-        condition = and_(tuple(each.with_columns({_out(name): each_ for name, each_ in own.items()}) for each in here))
+        condition = and_(tuple(each.with_columns(own) for each in here))
         types = {name: type_of(value, self._kinds) for name, value in self._joint.old.items()}
         return condition if condition is not None and is_constant(condition, types) else None
 
