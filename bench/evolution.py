@@ -95,7 +95,7 @@ def _curves(rows: int, sites: int, *, quick: bool) -> Report:
         curves, written = _epochs(every, rows, sites)
     normal = {case: _usual(taken) for case, taken in curves.items()}
     changed = {case: taken[CHANGE - 1] / normal[case] for case, taken in curves.items()}
-    more = {case: counts[CHANGE - 1] / max(1, _usual(counts)) for case, counts in written.items()}
+    more = {case: counts[CHANGE - 1] / usual if (usual := _usual(counts)) else "–" for case, counts in written.items()}
     return Report(
         name="evolution" if rows < 1_000_000 else "evolution_large",
         title=f"A changed threshold in the ninth of ten epochs of {rows:,} pages",
@@ -111,7 +111,8 @@ def _curves(rows: int, sites: int, *, quick: bool) -> Report:
         ],
         timings={f"figure {case.figure}, {case.name}": {"epoch": taken} for case, taken in curves.items()},
         note="An epoch is an incremental run after new pages have arrived; in the ninth it also migrates or recomputes"
-        " what the pages of all epochs before have given. *Rows*: how many times as many rows the changed epoch writes;"
+        " what the pages of all epochs before have given. *Rows*: how many times as many rows the changed epoch writes,"
+        " where a usual one writes some;"
         " a lowered threshold of figure 6 adds rows of all epochs, so that no way to write them takes 1.3 usual ones.",
         panels=2,
         draw=_drawn(curves),
