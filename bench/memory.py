@@ -105,7 +105,7 @@ def _joins(quick: bool) -> Case:
         workflow.channel(f"d{number}", f"k bigint, v{number} string", key="k")
     values = ", ".join(f"d{number}.v{number}" for number in range(JOINS))
     joins = " ".join(f"JOIN d{number} ON f.k{number} = d{number}.k" for number in range(JOINS))
-    workflow.view("wide", f"SELECT f.id, {values} FROM facts f {joins}", refresh="incremental")
+    workflow.view("wide", f"SELECT f.id, {values} FROM facts f {joins}")
 
     def arrivals(project: Project, _directory: Path, number: int) -> None:
         def new(first: int, last: int) -> None:
