@@ -34,7 +34,7 @@ class _Placed(NamedTuple):
 
     @property
     def is_removal(self) -> bool:
-        """Whether it removes rows by a condition."""
+        """Return whether it removes rows by a condition."""
         return self.encoding is not None and isinstance(codec.block_encoding_from_json(self.encoding), Removal)
 
 

@@ -139,7 +139,7 @@ class Logic(Protocol):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether it reads rows of its inputs."""
+        """Return whether it reads rows of its inputs."""
 
     @property
     def selects(self) -> tuple[str, ...]:

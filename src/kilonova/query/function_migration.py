@@ -44,7 +44,7 @@ class FunctionMigration:
 
     @property
     def reads_rows(self) -> bool:
-        """Whether it reads rows of its inputs."""
+        """Return whether it reads rows of its inputs."""
         content = json.loads(self.stored)
         return bool(content["columns"] or content["deletes"])
 

@@ -88,7 +88,7 @@ class ViewMigration:
 
     @property
     def reads_rows(self) -> bool:
-        """Whether it reads rows of its inputs."""
+        """Return whether it reads rows of its inputs."""
         return json.loads(self.stored)["tree"] is not None
 
     @property
