@@ -52,6 +52,11 @@ PLAN = {
     "digest": "0123456789abcdef",
 }
 
+RETRACTION = {
+    "touched": [{"channel": "per_user", "points": [1, 2], "newest": True}],
+    "steps": {"per_user": "a new logic version migrates or recomputes its output"},
+    "plan": PLAN,
+}
 PREVIEW = {
     "plans": [PLAN],
     "channels": [
@@ -114,6 +119,8 @@ class Prompt(SparkOperations):
                 answer.set_result({"blocks": 0, "mended": [], "left": []})
             case "apply" | "rollback":
                 answer.set_result([PLAN])
+            case "retract":
+                answer.set_result(RETRACTION)
             case "preview":
                 answer.set_result(PREVIEW)
             case _:

@@ -140,7 +140,7 @@ def everything(client: TestClient) -> int:
         address = left.pop()
         reader = read(client.get(address))
         for found in reader.loads:
-            if "/rows" in found or found.endswith("/plan") or "/rollback/" in found:
+            if "/rows" in found or found.endswith("/plan") or "/rollback/" in found or "/retraction/" in found:
                 read(client.get(found))
             else:
                 assert client.get(found).status_code == 200, found
@@ -247,6 +247,7 @@ def test_strange_values_make_nothing_fail(pages: TestClient, shop: Project, valu
         "/events": ("before", "kind", "binding", "channel"),
         "/changes/shop": ("preview",),
         "/tasks/per_user/rollback": ("version", "preview"),
+        "/tasks/per_user/retraction": ("version",),
         "/tasks/per_user/versions/diff": ("version", "since"),
         "/search": ("q",),
         "/sign-in": ("then",),
@@ -367,6 +368,26 @@ def test_a_task_shows_the_history_of_its_logic(shop: Project) -> None:
     actions = read(client.get("/tasks/per_user/rollback/plan?version=0")).actions
     assert "/api/v1/tasks/per_user/rollback?version=0&wait=false&expected=0123456789abcdef" in actions
     read(client.get("/tasks/per_user/rollback?version=9"), 404)
+
+
+def test_a_version_is_retracted_once_it_is_seen_what_it_has_touched(shop: Project) -> None:
+    taken_in(shop)
+    changed(shop)
+    client = client_of(shop)
+    assert "/tasks/per_user/retraction?version=1" in read(client.get("/tasks/per_user")).links
+    page = client.get("/tasks/per_user/retraction?version=1")
+    assert "An earlier definition is registered again" in page.text
+    assert "/tasks/per_user/retraction/plan?version=1" in read(page).loads
+    part = client.get("/tasks/per_user/retraction/plan?version=1")
+    for words in ("per_user", "1 to 2", "reflects it", "a new logic version migrates or recomputes its output"):
+        assert words in part.text, words
+    assert "/api/v1/tasks/per_user/versions/1/retract?wait=false" in read(part).actions
+    read(client.get("/tasks/per_user/retraction?version=9"), 404)
+    with shop.catalog.writing() as tx:
+        registry.retract(tx, "per_user", 1)
+    again = client.get("/tasks/per_user")
+    assert '<span class="tag">retracted</span>' in again.text
+    assert "/tasks/per_user/retraction?version=1" not in read(again).links
 
 
 def test_the_state_says_of_everything_on_the_picture_how_it_stands(crowd: Project) -> None:

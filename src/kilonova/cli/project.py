@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -224,13 +223,7 @@ def retract(
     with project() as opened:
         found = opened.retract(task, version, to=to, recompute=recompute, dry_run=dry_run)
     if json or common.json:
-        render.as_json(
-            {
-                "touched": [asdict(each) for each in found.retraction.touched],
-                "steps": found.retraction.steps,
-                "plan": None if found.plan is None else found.plan.to_dict(),
-            }
-        )
+        render.as_json(found.to_dict())
         return
     if not found.retraction.touched:
         render.out.print(f"no point reflects the logic version {version} of {task}")

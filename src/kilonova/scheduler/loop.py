@@ -69,7 +69,7 @@ _RESTART = 1.0
 _OBEY = 10.0
 """Seconds within which a cancelled run, or a dismissed worker, has to end before its process is killed."""
 
-_SHORT = frozenset({"ingest", "apply", "apply-deferred", "rollback", "page"})
+_SHORT = frozenset({"ingest", "apply", "apply-deferred", "rollback", "retract", "page"})
 """Operations that end soon, because their input or their result is small; all others count as runs."""
 
 _STALL = 1.0

@@ -178,6 +178,8 @@ def _done(project: Project, operation: OperationRequest, report: Report) -> Any:
             return _applied(project, **arguments)
         case OperationRequest("rollback", arguments):
             return _rolled_back(project, **arguments)
+        case OperationRequest("retract", arguments):
+            return project.retract(**arguments).to_dict()
         case OperationRequest("preview", arguments):
             return _previewed(project, report, **arguments)
         case _:

@@ -27,6 +27,7 @@ class LogicVersion:
         ended: the time at which the next one was registered; None for the newest.
         migration: how the output of the version before becomes that of this one, as text for users; empty if it is
             recomputed, or for the first version.
+        retracted: whether it was declared faulty.
         first_run: the first run that wrote output by it; None if there was none.
         known: whether its definition is known: not, if the catalog was recovered from the warehouse since.
     """
@@ -37,6 +38,7 @@ class LogicVersion:
     ended: datetime | None
     migration: str
     first_run: FirstRun | None
+    retracted: bool
     known: bool
 
 
@@ -68,6 +70,7 @@ def logic_history(tx: Transaction, task: str) -> tuple[LogicVersion, ...]:
     registry.task_id(tx, task)
     records = _records(tx, task)
     ends = [later.registered for _, later in pairwise(records)]
+    faulty = registry.retracted(tx).get(task, frozenset())
     found = []
     for record, ended in zip(records, [*ends, None], strict=True):
         known = bool(record.writes)
@@ -81,6 +84,7 @@ def logic_history(tx: Transaction, task: str) -> tuple[LogicVersion, ...]:
                 ended=ended,
                 migration=", then ".join(texts),
                 first_run=first_run(tx, task, record.registered, ended),
+                retracted=record.logic in faulty,
                 known=known,
             )
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from kilonova.catalog import bindings, events, registry
 from kilonova.catalog.database import Catalog, Transaction
@@ -28,6 +28,14 @@ class RetractionReport:
 
     retraction: Retraction
     plan: WorkflowPlan | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-serializable content."""
+        return {
+            "touched": [asdict(each) for each in self.retraction.touched],
+            "steps": dict(self.retraction.steps),
+            "plan": None if self.plan is None else self.plan.to_dict(),
+        }
 
 
 class Retractions:

@@ -58,15 +58,15 @@ class SparkOperations(Protocol):
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark, to be done by a worker.
 
-        It takes precedence over firings, and an ingest, an apply, a rollback or a page does not wait for runs, unless
-        `serve.extra_worker` is false; but pages come after firings, occupy all workers but one at most where there are
-        several, and are refused if they have waited for too long: read-only clients delay nothing.
+        It takes precedence over firings, and an ingest, an apply, a rollback, a retraction or a page does not wait for
+        runs, unless `serve.extra_worker` is false; but pages come after firings, occupy all workers but one at most
+        where there are several, and are refused if they have waited for too long: read-only clients delay nothing.
 
         Args:
             what: the operation: `run`, `ingest`, `compact`, `repair`, `export`, `page`, `apply`,
-                `rollback` or `preview`.
+                `rollback`, `retract` or `preview`.
             arguments: the arguments of the method of `Project`.
 
         Returns:
-            A future of the result: a run's number, a page, plans or a preview; or `OperationFailed`.
+            A future of the result: a run's number, a page, plans, a report or a preview; or `OperationFailed`.
         """

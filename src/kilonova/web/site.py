@@ -19,7 +19,7 @@ from kilonova.api.url_validation import check_url
 from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.role import Role
 from kilonova.web.overview_cache import OverviewCache
-from kilonova.web.pages import changes, channels, events, runs, servers, sign_in, tasks, triggers, workflow
+from kilonova.web.pages import changes, channels, events, retraction, runs, servers, sign_in, tasks, triggers, workflow
 from kilonova.web.rendering import PageRenderer, Viewer
 
 
@@ -49,7 +49,7 @@ _ROUTER = APIRouter(dependencies=[Depends(check_url)])
 """The pages, which all applications of a process share: compiling their routes takes long."""
 
 _ROUTER.include_router(sign_in.router)
-for _pages in (workflow, channels, tasks, runs, triggers, changes, servers, events):
+for _pages in (workflow, channels, tasks, runs, triggers, changes, retraction, servers, events):
     _ROUTER.include_router(_pages.router, dependencies=[Depends(_record_viewer)])
 
 

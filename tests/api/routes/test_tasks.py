@@ -9,7 +9,7 @@ from kilonova.catalog import deferred
 from kilonova.model.run import RefreshMethod
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
-from tests.fakes import PLAN, PREVIEW, Prompt
+from tests.fakes import PLAN, PREVIEW, RETRACTION, Prompt
 from tests.service.writing import Writing, wrote
 
 
@@ -124,6 +124,19 @@ def test_a_rollback_is_done_by_a_worker(client: TestClient, prompt: Prompt) -> N
     assert first == ("rollback", given | {"dry_run": True, "defer": None, "expected": None})
     assert second == ("rollback", given | {"dry_run": False, "defer": "02:00", "expected": "ab"})
     assert (third[0], third[1]["rollback"], third[1]["verify"]) == ("preview", given, True)
+
+
+def test_a_retraction_is_done_by_a_worker(client: TestClient, prompt: Prompt) -> None:
+    path = "/api/v1/tasks/per_user/versions/0/retract"
+    assert client.post(f"{path}?dry_run=true").json() == RETRACTION
+    assert client.post(f"{path}?to=1&recompute=true").json() == RETRACTION
+    given = {"task": "per_user", "version": 0}
+    assert prompt.asked == [
+        ("retract", given | {"to": None, "recompute": False, "dry_run": True}),
+        ("retract", given | {"to": 1, "recompute": True, "dry_run": False}),
+    ]
+    assert client.post("/api/v1/tasks/per_usr/versions/0/retract").status_code == 404
+    assert client.post("/api/v1/tasks/per_user/versions/one/retract").status_code == 422
 
 
 def test_a_rollback_names_its_version_so_that_it_can_be_repeated(client: TestClient, prompt: Prompt) -> None:

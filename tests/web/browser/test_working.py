@@ -351,7 +351,7 @@ def agree(page: Page, button: str, words: str) -> None:
     page.get_by_role("button", name="Yes").click()
 
 
-def test_a_change_is_planned_previewed_applied_and_rolled_back(working: Site, visit: Visitor) -> None:
+def test_a_change_is_planned_previewed_applied_rolled_back_and_retracted(working: Site, visit: Visitor) -> None:
     file = working.project.directory / "crawl.py"
     file.write_text(CRAWL.format(5))
     working.project.apply_all(load(file))
@@ -394,3 +394,14 @@ def test_a_change_is_planned_previewed_applied_and_rolled_back(working: Site, vi
     landed(page, re.compile(r"/tasks/good$"))
     until(lambda: quality(working) == [6, 7, 8, 9])
     expect(page.locator("#history tbody tr")).to_have_count(3)
+
+    page.locator("#history tbody tr").first.get_by_role("link", name="Retract…").click()
+    landed(page, re.compile(r"/tasks/good/retraction\?version=2$"))
+    expect(plan).to_contain_text("Points that reflect the version")
+    expect(plan.get_by_role("row", name="sites")).to_contain_text("it processes the changes of its inputs")
+    agree(page, "Retract", "cannot be read any more")
+    landed(page, re.compile(r"/tasks/good$"))
+    until(lambda: quality(working) == [8, 9])
+    expect(page.locator("#history tbody tr", has_text="retracted")).to_contain_text("2")
+    page.goto("/channels/good")
+    expect(page.locator("#versions")).to_contain_text("retracted")

@@ -33,6 +33,7 @@ from kilonova.api.routes.workflows import (
 )
 from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.model.task import Variant
+from kilonova.schedule.retraction import TouchedChannel
 from kilonova.service.explain_view import MaintainedRelation
 from kilonova.service.logic_history import LogicDifference, LogicVersion
 from kilonova.service.next_run import PortPreview, TaskPreview
@@ -82,6 +83,21 @@ Since = Annotated[
     int | None, Query(ge=0, le=2**31, description="The version to compare with; by default the one before.")
 ]
 Rollback = Annotated[int, Query(ge=0, le=2**31, description="The logic version to return to.")]
+
+
+class RetractionResponse(ResponseModel):
+    """Repairs of what a faulty logic version has touched, at the next run.
+
+    Attributes:
+        touched: the channels with points that reflect the version.
+        steps: how the output of each task is repaired, by task, inputs first.
+        plan: the plan by which an earlier definition replaces it; None if another version has replaced it already.
+    """
+
+    touched: list[TouchedChannel]
+    steps: dict[str, str]
+    plan: PlanResponse | None
+
 
 _PortPreviewResponse = response_model(PortPreview, blocks=list[BlockResponse])
 _TaskPreviewResponse = response_model(TaskPreview, reads=list_of(_PortPreviewResponse))
@@ -155,6 +171,37 @@ async def preview_rollback(
     await run_in_threadpool(project.reader.task, name)
     given = {"task": name, "version": version}
     return await start(PreviewResponse.model_validate, "preview", source=None, rollback=given, **options.arguments)
+
+
+@router.post("/tasks/{name}/versions/{version}/retract", dependencies=ADMIN, responses=ACCEPTED)
+async def retract(
+    start: Starting,
+    project: CurrentProject,
+    name: str,
+    version: Version,
+    to: Annotated[
+        int | None,
+        Query(ge=0, le=2**31, description="The version that replaces it; by default the newest earlier good one."),
+    ] = None,
+    recompute: Annotated[
+        bool, Query(description="Recompute the output of the task, even if it could be migrated.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> RetractionResponse | OperationResponse:
+    """Retract a faulty logic version: all that it has touched is repaired at the next run.
+
+    If it is the present version of the task, an earlier definition is registered again.
+    """
+    await run_in_threadpool(project.reader.task, name)
+    return await start(
+        RetractionResponse.model_validate,
+        "retract",
+        task=name,
+        version=version,
+        to=to,
+        recompute=recompute,
+        dry_run=dry_run,
+    )
 
 
 @router.get("/views/{name}", dependencies=READ)
