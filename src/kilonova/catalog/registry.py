@@ -648,7 +648,11 @@ def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str
 
 
 def incremental_readers(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
-    """Return the views and other tasks that read what is new in any of the given channels, in any mode."""
+    """Return the views and other tasks that read what is new in any of the given channels, in any mode.
+
+    Raises:
+        NotCached: the transaction is brief, and this was not looked up since the registered tasks changed.
+    """
     found = _read_as(tx, tuple(mode for mode in Mode if mode.advances))
     return frozenset().union(*(found.get(name, ()) for name in channels))
 
@@ -657,6 +661,8 @@ def _read_as(tx: Transaction, modes: tuple[Mode, ...]) -> Mapping[str, set[str]]
     """Return the channels that live logic versions read in one of some modes, each with its views and other tasks."""
     known = tx.definitions("read_as")
     if modes not in known:
+        if tx.brief:  # all tasks are searched
+            raise NotCached
         values = [mode.value for mode in modes]
         ports, task = cast(tables.variant.c.ports, Text), tables.task.c
         query = (
