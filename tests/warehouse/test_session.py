@@ -196,14 +196,15 @@ assert new
 assert open_session(SparkSettings(master="local[2]")) == (spark, False)
 java = spark._jvm.java.lang.System.getProperty("java.home")
 first = spark.range(3).mapInPandas(lambda frames: frames, "id long").count()
+nested = spark.sql("SELECT " + "(" * 400 + "1" + ")" * 400).first()[0]
 spark.stop()
-print(java, first, sep="|")
+print(java, first, nested, sep="|")
 """
     said = run_python(
         body, tmp_path / "work", PATH=without_java(tmp_path / "bin"), XDG_CACHE_HOME=str(tmp_path / "cache")
     )
     assert said.returncode == 0, said.stderr
-    assert said.stdout == f"{java.home}|3\n"
+    assert said.stdout == f"{java.home}|3|1\n"
     assert said.stderr == ""
     assert list((tmp_path / "work").iterdir()) == []
 

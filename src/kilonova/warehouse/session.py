@@ -181,12 +181,12 @@ def _start(settings: SparkSettings) -> SparkSession:
     with _environment(variables):
         archive = cds_archive.archive_path(java, cache)
         if not settings.class_data_archive or not archive.is_file():
-            return _build(settings, java_options=_quiet())
+            return _build(settings, java_options=_java_options())
         try:
-            return _build(settings, java_options=f"{_quiet()} {cds_archive.using_archive(java, archive)}")
+            return _build(settings, java_options=f"{_java_options()} {cds_archive.using_archive(java, archive)}")
         except SparkUnavailable:  # a damaged archive can crash Java before Spark is reached
             cds_archive.discard_archive(archive)
-            return _build(settings, java_options=_quiet())
+            return _build(settings, java_options=_java_options())
 
 
 def session_options(settings: SparkSettings, java_options: str) -> dict[str, str]:
@@ -248,8 +248,14 @@ def _build(settings: SparkSettings, *, java_options: str) -> SparkSession:
         ) from error
 
 
-def _quiet() -> str:
-    return f"-Dlog4j2.configurationFile={shlex.quote((Path(__file__).parent / 'log4j2.properties').as_uri())}"
+_STACK = "8m"
+"""Stack of Java's threads: the change of a view of sixty joins is an SQL text that Spark's parser nests too deeply for
+the default of 1 MB as long as its code is interpreted. Only what is used of a stack takes memory."""
+
+
+def _java_options() -> str:
+    log = Path(__file__).parent / "log4j2.properties"
+    return f"-Xss{_STACK} -Dlog4j2.configurationFile={shlex.quote(log.as_uri())}"
 
 
 @contextmanager
