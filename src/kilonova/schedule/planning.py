@@ -149,8 +149,6 @@ def migration_estimates(
 ) -> dict[RefreshMethod, float]:
     """Return how many seconds the migrations of an output most likely take, and recomputing it.
 
-    No two migrations are alike, so that earlier ones tell nothing: a byte is estimated at what it costs to recompute.
-
     Args:
         state: a version with migrations.
         channels: the channels.
@@ -158,14 +156,15 @@ def migration_estimates(
     """
     assert state.previous is not None
     seen = limit_channels(channels, _migrated_ends(state, state.previous, channels))
-    costs = fit(state.samples, shape_of(state.task))
+    earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
+    costs = fit(earlier, shape_of(state.task))
     reading = reading_migrations(state, seen)
     size = sum(
         int(seen[port.channel].size * (_SELECTED if port.channel in variant.logic.selects else 1))
         for variant in reading
         for port in variant.ports
     )
-    migrated = costs.likely(RefreshMethod.FULL, InputSize(change=0, whole=size)) if reading else 0.0
+    migrated = costs.likely(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)) if reading else 0.0
     whole = input_size(state, limit_channels(channels, read_ends(state, channels, ends)))
     return {
         RefreshMethod.MIGRATION: migrated,
