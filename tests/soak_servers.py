@@ -215,10 +215,16 @@ def soak(seconds: float, seed: int, servers: int = 3, pause: float = 4.0) -> Tal
         _check(project, feed, last, tally)
     tally.seconds = time.monotonic() - began
     if tally.problems:
-        print(f"what is left of it: {folder}", flush=True)
+        print(f"what is left of it: {folder}", *_complaints(folder / "servers.log"), sep="\n", flush=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return tally
+
+
+def _complaints(log: Path, count: int = 60) -> list[str]:
+    """The last lines of the servers' log that are no mere report."""
+    lines = log.read_text(errors="replace").splitlines()
+    return [line[:2000] for line in lines if '"level": "info"' not in line.lower()][-count:]
 
 
 def _wait(project: Project, tally: Tally) -> int:

@@ -431,6 +431,12 @@ class Catalog:
             message = message.replace(secret, _MASK)
         return message
 
+    def _unreachable(self, error: DBAPIError) -> CatalogUnavailable:
+        return CatalogUnavailable(
+            f"the catalog at {self.shown_url} cannot be reached: {self._said(error)}",
+            hint="Check that the database runs and that the URL is right",
+        )
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
@@ -451,10 +457,7 @@ class Catalog:
                 ) from error
             if "readonly" in str(error.orig):
                 raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
-            raise CatalogUnavailable(
-                f"the catalog at {self.shown_url} cannot be reached: {self._said(error)}",
-                hint="Check that the database runs and that the URL is right",
-            ) from error
+            raise self._unreachable(error) from error
         except DataError as error:
             raise DeclarationError(f"the catalog cannot hold a value: {error.orig}", hint="Use another name") from None
         except DBAPIError as error:
@@ -463,6 +466,8 @@ class Catalog:
                     "the database ended the transaction, because it was idle for too long",
                     hint="Try again; nothing was written",
                 ) from error
+            if error.connection_invalidated:
+                raise self._unreachable(error) from error
             if "malformed" in str(error.orig) or "not a database" in str(error.orig):
                 raise CatalogError(f"{self.shown_url} is not a catalog: {self._said(error)}") from error
             raise CatalogError(f"the database rejected the statement: {self._said(error)}") from error
