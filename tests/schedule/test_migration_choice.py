@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from kilonova.model.block import Base, Block, Statistics
 from kilonova.model.channel import Channel, ChannelState, Point, PointState
 from kilonova.model.encoding import Changes
 from kilonova.model.logic import Sql
-from kilonova.model.run import RefreshMethod
+from kilonova.model.run import CostSample, InputSize, RefreshMethod
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
@@ -82,8 +83,21 @@ def test_one_that_reads_the_output_only_is_chosen() -> None:
     assert is_migrated(migrating(frozenset(), ("v",)))
 
 
-def test_a_short_one_is_chosen() -> None:
-    assert is_migrated(migrating(frozenset(), BOTH), source=MB, output=MB)
+@pytest.mark.parametrize("seconds", [0.1, 100.0])
+def test_one_that_reads_little_is_chosen_on_any_machine(seconds: float) -> None:
+    taken = CostSample(RefreshMethod.FULL, InputSize(change=0, whole=MB), seconds=seconds)
+    state = replace(migrating(frozenset(), BOTH), samples=(taken,) * 9)
+    assert is_migrated(state, source=MB, output=MB)
+
+
+def test_a_byte_costs_what_it_costs_to_recompute() -> None:
+    full = CostSample(RefreshMethod.FULL, InputSize(change=0, whole=100 * MB), seconds=40.0)
+    earlier = CostSample(RefreshMethod.MIGRATION, InputSize(change=0, whole=100 * MB), seconds=0.1)
+    state = replace(migrating(frozenset(), BOTH), samples=(earlier, full) * 9)
+    channels = {"source": channel("source", 100 * MB), "v": channel("v", 10 * MB)}
+    found = migration_estimates(state, channels)
+    assert found[RefreshMethod.MIGRATION] > found[RefreshMethod.FULL] > 20
+    assert not is_migrated(state)
 
 
 @pytest.mark.parametrize(("content", "nothing"), [({"tree": None}, True), ({"removal": "n > 1"}, True), ({}, False)])

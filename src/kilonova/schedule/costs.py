@@ -36,7 +36,6 @@ _USUAL: dict[RefreshMethod, tuple[float, float]] = {
     RefreshMethod.AFFECTED_GROUPS: (1 / 15e6, 1 / 30e6),
     RefreshMethod.FULL: (0.0, 1 / 25e6),
     RefreshMethod.FROM_SOURCES: (0.0, 1 / 25e6),
-    RefreshMethod.MIGRATION: (0.0, 1 / 25e6),
 }
 """Default seconds per byte of Parquet, of the change and of the whole, on two cores."""
 
@@ -96,7 +95,7 @@ class CostModel:
         """Return how many seconds a task is estimated to take: the lower confidence bound.
 
         Args:
-            method: any method but `INITIAL`.
+            method: any method but `INITIAL` and `MIGRATION`.
             input_size: the size of the input.
         """
         logarithm, gradient = _estimate(_row(method, input_size, self.shape)[None, :], self.factors)
@@ -107,7 +106,7 @@ class CostModel:
         """Return how many seconds a task most likely takes: for work that is not repeated, so that trying is no use.
 
         Args:
-            method: any method but `INITIAL`.
+            method: any method but `INITIAL` and `MIGRATION`.
             input_size: the size of the input.
         """
         logarithm, _ = _estimate(_row(method, input_size, self.shape)[None, :], self.factors)
@@ -117,7 +116,7 @@ class CostModel:
         """Return the most likely cost of a method, for any size of the input.
 
         Args:
-            method: any method but `INITIAL`.
+            method: any method but `INITIAL` and `MIGRATION`.
             moved: the number of relations that have changed.
 
         >>> cost, size = fit(()).linear(RefreshMethod.FULL, 1), InputSize(change=0, whole=10**9)

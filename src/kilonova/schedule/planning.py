@@ -104,8 +104,8 @@ _DELTA_FACTOR, _DELTA_SECONDS = 2.0, 1.0
 It publishes a delta, so that these are not recomputed.
 """
 
-_SHORT = 0.5
-"""Seconds up to which a migration is not compared with recomputing, which would publish the whole output again."""
+_SMALL = 4 << 20
+"""Bytes that a migration may read without being compared with recomputing, which publishes the whole output again."""
 
 _SELECTED = 0.5
 """Part of the cost of an input of which a migration selects rows by a condition, and joins them with no other input."""
@@ -130,8 +130,8 @@ def _migration(
     estimates = migration_estimates(state, channels, ends)
     full = estimates[RefreshMethod.FULL]
     others = state.readers is None or not state.readers <= {state.task.view}
-    most = max(_DELTA_FACTOR * full, full + _DELTA_SECONDS) if others else max(full, _SHORT)
-    dearer = estimates[RefreshMethod.MIGRATION] > most
+    most = max(_DELTA_FACTOR * full, full + _DELTA_SECONDS) if others else full
+    dearer = estimates[RefreshMethod.MIGRATION] > most and _migrated_size(state, channels) > _SMALL
     if dearer and (whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
     return VariantChoice(
@@ -149,27 +149,32 @@ def migration_estimates(
 ) -> dict[RefreshMethod, float]:
     """Return how many seconds the migrations of an output most likely take, and recomputing it.
 
+    No two migrations are alike, so that earlier ones tell nothing: a byte is estimated at what it costs to recompute.
+
     Args:
         state: a version with migrations.
         channels: the channels.
         ends: as for `choose`.
     """
-    assert state.previous is not None
-    seen = limit_channels(channels, _migrated_ends(state, state.previous, channels))
-    earlier = [sample for sample in state.samples if sample.method is not RefreshMethod.MIGRATION]  # each is different
-    costs = fit(earlier, shape_of(state.task))
-    reading = reading_migrations(state, seen)
-    size = sum(
-        int(seen[port.channel].size * (_SELECTED if port.channel in variant.logic.selects else 1))
-        for variant in reading
-        for port in variant.ports
-    )
-    migrated = costs.likely(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)) if reading else 0.0
+    costs = fit(state.samples, shape_of(state.task))
+    size = _migrated_size(state, channels)
+    migrated = costs.likely(RefreshMethod.FULL, InputSize(change=0, whole=size)) if size else 0.0
     whole = input_size(state, limit_channels(channels, read_ends(state, channels, ends)))
     return {
         RefreshMethod.MIGRATION: migrated,
         RefreshMethod.FULL: costs.likely(RefreshMethod.FULL, whole),
     }
+
+
+def _migrated_size(state: TaskState, channels: Mapping[str, ChannelState]) -> int:
+    """Return how many bytes the migrations of an output read."""
+    assert state.previous is not None
+    seen = limit_channels(channels, _migrated_ends(state, state.previous, channels))
+    return sum(
+        int(seen[port.channel].size * (_SELECTED if port.channel in variant.logic.selects else 1))
+        for variant in reading_migrations(state, seen)
+        for port in variant.ports
+    )
 
 
 REMOVAL_MIN = 8 << 20
