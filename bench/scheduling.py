@@ -138,6 +138,11 @@ class NoFiles:
 
     def delete_logs(self, before: object) -> None: ...
 
+    def branches(self) -> list[str]:
+        return []
+
+    def delete_branch(self, name: str) -> None: ...
+
 
 class _Idler(Worker):
     """A process that runs nothing, and says that it is done."""

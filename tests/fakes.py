@@ -133,6 +133,7 @@ class Slow(SparkOperations):
 
     def __init__(self) -> None:
         self.waiting: list[Future[Any]] = []
+        self.unwanted: list[Future[Any]] = []
         self.does: str | None = None
 
     @property
@@ -142,6 +143,10 @@ class Slow(SparkOperations):
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         self.waiting.append(Future())
         return self.waiting[-1]
+
+    def cancel(self, outcome: Future[Any]) -> None:
+        if not outcome.cancel():
+            self.unwanted.append(outcome)
 
     def progress(self, outcome: Future[Any]) -> str | None:
         return self.does

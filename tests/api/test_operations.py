@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from kilonova.api import operations
 from kilonova.api.operations import Operations
-from kilonova.errors import Conflict, NotFound
+from kilonova.errors import Cancelled, Conflict, NotFound
 from kilonova.service.project import Project
 from kilonova.service.spark_operations import OperationFailed
 from tests.fakes import Prompt, Slow
@@ -37,6 +37,39 @@ def test_why_something_failed_can_be_asked_for(shop: Project) -> None:
     told = client.get(place).json()
     assert told["state"] == "failed"
     assert told["error"] | {"error": "busy", "problem": "a run has it", "channel": "c"} == told["error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "begun"), [("runs?wait=false", False), ("tasks/per_user/rollback/preview?version=0&wait=false", True)]
+)
+def test_what_has_not_begun_and_previews_can_be_cancelled(shop: Project, kind: str, begun: bool) -> None:
+    slow = Slow()
+    client = TestClient(api(slow, shop), base_url="http://localhost")
+    answer = client.post(f"/api/v1/{kind}")
+    assert answer.status_code == 202, answer.text
+    place = answer.headers["Location"]
+    if begun:
+        slow.waiting[0].set_running_or_notify_cancel()
+    assert client.post(f"{place}/cancel").json()["state"] == ("running" if begun else "failed")
+    if begun:
+        assert slow.unwanted == [slow.waiting[0]]
+        slow.waiting[0].set_exception(OperationFailed.by(Cancelled("the operation was cancelled")))
+    told = client.get(place).json()
+    assert (told["state"], told["error"]["error"]) == ("failed", "cancelled")
+    again = client.post(f"{place}/cancel")
+    assert (again.status_code, again.json()["error"]) == (422, "state")
+    assert "has ended" in again.json()["problem"]
+
+
+def test_what_has_begun_is_not_cancelled_unless_it_is_a_preview(shop: Project) -> None:
+    slow = Slow()
+    client = TestClient(api(slow, shop), base_url="http://localhost")
+    place = client.post("/api/v1/runs?wait=false").headers["Location"]
+    slow.waiting[0].set_running_or_notify_cancel()
+    refused = client.post(f"{place}/cancel")
+    assert (refused.status_code, refused.json()["error"]) == (422, "state")
+    assert slow.unwanted == []
+    assert client.post("/api/v1/operations/nowhere/cancel").status_code == 404
 
 
 def test_only_so_many_wait_and_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

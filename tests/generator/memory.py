@@ -92,6 +92,12 @@ class Memory:
     def delete_logs(self, before: date) -> None:
         pass
 
+    def branches(self) -> list[str]:
+        return []
+
+    def delete_branch(self, name: str) -> None:
+        pass
+
     # Frames
 
     def counting(self, name: str) -> AbstractContextManager[JobHandle]:

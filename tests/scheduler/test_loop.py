@@ -305,6 +305,26 @@ def test_operations_go_first_and_are_answered(project: Project) -> None:
         until(lambda: len(stage.players) == 2)
 
 
+def test_operations_are_cancelled(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        first, second = (stage.server.operation("preview", verify=each) for each in (True, False))
+        stage.until_given(1)
+        stage.server.cancel(second)
+        assert second.cancelled()
+        stage.server.cancel(first)
+        with pytest.raises(OperationFailed, match="the operation was cancelled") as failed:
+            first.result(5)
+        assert failed.value.content["error"] == "cancelled"
+        until(lambda: len(stage.players) == 2)  # another worker has replaced it
+        third = stage.server.operation("preview")
+        assert stage.until_given(2) == OperationRequest("preview", {})
+        stage.players[1].done("seen")
+        assert third.result(5) == "seen"
+        stage.server.cancel(third)
+        assert third.result() == "seen"
+
+
 def test_pages_come_after_what_has_fired(project: Project) -> None:
     with playing(project) as stage:
         until(lambda: bool(stage.players))

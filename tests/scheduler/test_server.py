@@ -286,10 +286,10 @@ def test_unreadable_input_is_an_error_and_changes_nothing(
     before = client.get("/api/v1/channels/misread").json()["rows"]
     answer = client.post(f"/api/v1/channels/misread/blocks?format={format}&name=monday.{format}", content=content)
     assert (answer.status_code, answer.json()["error"], answer.json()["channel"]) == (422, error, "misread")
-    assert "kilonova-server-" not in answer.text
+    assert "kilonova-process-" not in answer.text
     failed = client.get("/api/v1/runs?state=failed&limit=1").json()[0]["run"]["number"]
     told = client.get(f"/api/v1/runs/{failed}").text + client.get(f"/api/v1/runs/{failed}/log").text
-    assert "kilonova-server-" not in told
+    assert "kilonova-process-" not in told
     assert f"monday.{format}" in told
     assert client.get("/api/v1/channels/misread").json()["rows"] == before
 

@@ -10,12 +10,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import kilonova as kn
+from kilonova.catalog import runs
 from kilonova.errors import DeclarationError, TaskFailed
 from kilonova.model.sample import sample_of
 from kilonova.service.affected_channels import DownstreamEffect
+from kilonova.service.branch import branch
 from kilonova.service.plan_action import Action
 from kilonova.service.preview import ChannelPreview
 from kilonova.service.project import Project
+from kilonova.service.queries import ProjectReader
+from kilonova.service.runner import Runner
 
 
 def shop(threshold: int, *, total: str = "n", wrong: bool = False) -> kn.Workflow:
@@ -109,6 +113,22 @@ def test_a_branch_is_deleted_when_its_run_fails(filled: Project) -> None:
         filled.preview([wf])
     assert files(filled) == there
     assert not list(Path(filled.directory).rglob("_branches/*"))
+
+
+def test_a_branch_whose_process_was_killed_is_collected(filled: Project) -> None:
+    def branches() -> list[Path]:
+        return list(Path(filled.directory).rglob("_branches/*"))
+
+    with branch(filled.resources) as other:
+        Runner(other, ProjectReader(other.catalog)).run_each(None)
+        assert filled.collect_garbage().branches == 0
+        assert len(branches()) == 1
+        with filled.catalog.writing() as tx:
+            (holder,) = runs.holders(tx)
+            runs.unpin(tx, holder)
+        assert filled.collect_garbage().branches == 1
+        assert not branches()
+    assert len(filled.rows("large")[1]) == 5
 
 
 def test_rows_of_a_key_are_compared_by_column(filled: Project) -> None:

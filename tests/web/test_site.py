@@ -348,10 +348,12 @@ def test_a_preview_says_how_far_it_is(shop: Project) -> None:
     page = client.get(path)
     assert "comparing per_user" in page.text
     assert 'id="preview" data-live data-going' in page.text
+    assert f"/api/v1/operations/{name}/cancel" in read(page).actions
     server.waiting[0].set_exception(OperationFailed.by(InputError("it is gone", hint="Look elsewhere")))
     page = client.get(path)
     assert "it is gone. Look elsewhere" in page.text
     assert "data-going" not in page.text
+    assert f"/api/v1/operations/{name}/cancel" not in read(page).actions
 
 
 def test_a_task_shows_the_history_of_its_logic(shop: Project) -> None:

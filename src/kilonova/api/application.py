@@ -29,8 +29,8 @@ from kilonova.api.routes import (
     workflows,
 )
 from kilonova.api.routes.context import RouteContext
-from kilonova.api.temporary_files import remove_abandoned
 from kilonova.api.url_validation import check_url
+from kilonova.service.temporary_files import remove_abandoned
 
 _ROUTER = APIRouter(dependencies=[Depends(check_url)])
 """The routes, which all applications of a process share: compiling them takes half a second."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from fastapi import Request
 
-from kilonova.errors import Cancelled, Conflict, NotFound, SparkUnavailable
+from kilonova.errors import Cancelled, Conflict, InvalidState, NotFound, SparkUnavailable
 from kilonova.service.spark_operations import SparkOperations
 
 _UNENDED = 100
@@ -137,6 +137,19 @@ class Operations:
         with self._lock:
             found = [each for each in self._asked.values() if each.what == what and each.channel == channel]
         return next((before for each in found if (before := self.before(each)) is not None), None)
+
+    def cancel(self, operation: Operation) -> None:
+        """Cancel an operation that has not begun, or a preview, which leaves nothing behind.
+
+        Raises:
+            InvalidState: it has begun and is no preview, or it has ended.
+        """
+        if operation.outcome.done():
+            raise InvalidState(f"the operation has ended: {operation.what}", hint="Its outcome stays")
+        if operation.outcome.running() and operation.what != "preview":
+            hint = "Wait until it has ended, or cancel its run"
+            raise InvalidState(f"a worker has begun the operation: {operation.what}", hint=hint)
+        self._server.cancel(operation.outcome)
 
     def asked(self, name: str) -> Operation:
         """Return an operation by its name.

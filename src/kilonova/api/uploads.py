@@ -14,8 +14,8 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from kilonova.api.operations import client_gone
-from kilonova.api.temporary_files import temporary_directory
 from kilonova.errors import PayloadTooLarge
+from kilonova.service.temporary_files import temporary_directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ def start(
     number = inserted_id(tx.connection.execute(_NEW_RUN, row))
     events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, text=", ".join(tasks) or kind.value)
     insert_all(tx, tables.claim, [{"task_id": key, "run_id": number} for key in claims])
-    _add_pins(tx, holder_of(number), set(pins), lease)
+    if pinned := set(pins):
+        _add_pins(tx, holder_of(number), pinned, lease)
     return number, reserve(tx, writes, number)
 
 
@@ -515,6 +516,11 @@ def holder_of(run: int | str) -> str:
     return f"run {run}"
 
 
+def holder_of_branch(name: str) -> str:
+    """Return the name under which a branch pins blocks of its project."""
+    return f"branch {name}"
+
+
 def pin(tx: Transaction, holder: str, blocks: Iterable[int], duration: timedelta) -> None:
     """Protect blocks from garbage collection while they are read, in addition to those already pinned by the holder.
 
@@ -535,9 +541,13 @@ def pin(tx: Transaction, holder: str, blocks: Iterable[int], duration: timedelta
 
 def _add_pins(tx: Transaction, holder: str, blocks: set[int], duration: timedelta) -> None:
     """Pin blocks for a holder without pins."""
-    if blocks:
-        values = {"blocks": codec.numbers_to_json(blocks), "until": tx.now + duration}
-        tx.connection.execute(insert(tables.pin).values(holder=holder, **values))
+    values = {"blocks": codec.numbers_to_json(blocks), "until": tx.now + duration}
+    tx.connection.execute(insert(tables.pin).values(holder=holder, **values))
+
+
+def holders(tx: Transaction) -> set[str]:
+    """Return the holders of pins that have not expired."""
+    return set(tx.connection.execute(select(tables.pin.c.holder).where(tables.pin.c.until >= tx.now)).scalars())
 
 
 def renew_pins(tx: Transaction, holders: Collection[str], duration: timedelta) -> None:

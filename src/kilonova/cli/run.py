@@ -412,6 +412,7 @@ def gc(
                     for v in done.verdicts
                 ],
                 "deleted": done.swept,
+                "branches": done.branches,
                 "strangers": done.unknown_directories,
             }
         )
@@ -437,6 +438,8 @@ def gc(
     freed = size(sum(v.block.statistics.bytes for v in going))
     verb = "would go" if dry_run else "went"
     render.out.print(f"{len(going)} of {len(done.verdicts)} blocks {verb}, {freed}.")
+    if done.branches:
+        render.out.print(f"Of previews that were killed, {done.branches} branches were deleted.")
     if done.unknown_directories:
         render.out.print(
             f"{len(done.unknown_directories)} directories in the warehouse do not belong to this catalog; kept."

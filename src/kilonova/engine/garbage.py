@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from kilonova.catalog import channel_store, gc_roots
+from kilonova.catalog import channel_store, gc_roots, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.interfaces import BlockStore
 from kilonova.engine.run_events import Listener
@@ -28,11 +28,13 @@ class GCReport:
     Attributes:
         verdicts: per live block of each channel, whether it is collected, and what retains it if not.
         swept: number of blocks whose files were deleted, those of failed runs included.
+        branches: number of deleted branches, whose processes ended before they could delete them.
         unknown_directories: directories in the warehouse that are unknown to the catalog; they are not touched.
     """
 
     verdicts: tuple[GCDecision, ...]
     swept: int
+    branches: int
     unknown_directories: tuple[str, ...]
 
 
@@ -69,7 +71,9 @@ def collect_garbage(
     if dry_run:
         with catalog.reading() as tx:
             roots = _gc_roots(tx, channels, provenance)
-        return GCReport(verdicts=decide_collection(roots, channels, provenance), swept=0, unknown_directories=())
+        return GCReport(
+            verdicts=decide_collection(roots, channels, provenance), swept=0, branches=0, unknown_directories=()
+        )
     if full:
         _delete_dead(catalog, files)
         _delete_logs(catalog, files, logs)
@@ -81,10 +85,13 @@ def collect_garbage(
     swept, failure = delete_doomed_blocks(catalog, files)
     files.delete([name for name in on_disk if states.get(name) == channel_store.GONE])
     _delete_logs(catalog, files, logs)
+    branches = _delete_branches(catalog, files)
     if failure is not None:
         raise failure
     unknown_directories = tuple(name.directory for name in on_disk if name not in states)
-    return GCReport(verdicts=tuple(verdicts.values()), swept=swept, unknown_directories=unknown_directories)
+    return GCReport(
+        verdicts=tuple(verdicts.values()), swept=swept, branches=branches, unknown_directories=unknown_directories
+    )
 
 
 def _collect(
@@ -165,6 +172,17 @@ def _delete_dead(catalog: Catalog, files: BlockStore) -> None:
         states = channel_store.block_states(tx, on_disk := files.blocks())
         doomed = channel_store.marked_for_deletion(tx)
     _delete_each(files, [*doomed, *(name for name in on_disk if states.get(name) == channel_store.GONE)])
+
+
+def _delete_branches(catalog: Catalog, files: BlockStore) -> int:
+    """Delete the branches whose pins have expired, as those of processes do that were killed; return their number."""
+    known = files.branches()
+    with catalog.reading() as tx:  # a branch has its pins before its directory
+        held = runs.holders(tx)
+    abandoned = [name for name in known if runs.holder_of_branch(name) not in held]
+    for name in abandoned:
+        files.delete_branch(name)
+    return len(abandoned)
 
 
 def _delete_logs(catalog: Catalog, files: BlockStore, retention: timedelta | None) -> None:

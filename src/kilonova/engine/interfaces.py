@@ -47,6 +47,12 @@ class BlockStore(Protocol):
     def delete_logs(self, before: date) -> None:
         """Delete the logs of the runs that began before a day."""
 
+    def branches(self) -> list[str]:
+        """Return the names of the branches that have a directory."""
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch with its blocks; a missing one counts as deleted."""
+
 
 class JobHandle(Protocol):
     """Handle on the Spark jobs of a thread, with which other threads query their progress or interrupt them."""

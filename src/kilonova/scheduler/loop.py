@@ -129,6 +129,7 @@ class Server:
         self._operations: deque[_Queued] = deque()
         self._pages: deque[_Queued] = deque()
         self._chores: deque[_Queued] = deque()
+        self._unwanted: deque[Future[Any]] = deque()
         self._applying: Future[Any] | None = None
         self._lookout = DirectoryWatcher(self._project.directories.scan, self._take, self._watch.nudge)
         self._name = ""
@@ -173,6 +174,12 @@ class Server:
     def progress(self, outcome: Future[Any]) -> str | None:
         """Return what a worker does for an operation now: see `SparkOperations.progress`."""
         return next((worker.progress for worker in self._workers if worker.answer is outcome), None)
+
+    def cancel(self, outcome: Future[Any]) -> None:
+        """Cancel an operation: see `SparkOperations.cancel`."""
+        if not outcome.cancel() and not outcome.done():
+            self._unwanted.append(outcome)
+            self._watch.nudge()
 
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark: see `SparkOperations.operation`."""
@@ -397,8 +404,8 @@ class Server:
                 self._give_up(part, worker.killed, passing=not late, counted=not lost)
         if worker.answer is not None:
             problem = f"its worker process ended: {worker.killed}"
-            stubborn = worker.killed == _STUBBORN
-            error = Cancelled(problem) if stubborn else SparkUnavailable(problem, hint="Try again")
+            cancelled = worker.killed in (_STUBBORN, _UNWANTED)
+            error = Cancelled(problem) if cancelled else SparkUnavailable(problem, hint="Try again")
             worker.answer.set_exception(OperationFailed.by(error))
             worker.answer = None
         if not worker.ready and self._stopping is None:
@@ -422,6 +429,11 @@ class Server:
             limit = _OBEY if isinstance(worker.doing, Dismissal) else self._settings.run_timeout
             if worker.doing is not None and now - worker.since > limit:
                 worker.kill(_LATE)
+        while self._unwanted:
+            outcome = self._unwanted.popleft()
+            for worker in self._workers:
+                if worker.answer is outcome:
+                    worker.kill(_UNWANTED)
         for run, since in list(self._cancelled.items()):
             if now - since > _OBEY:
                 self._end_stubborn(run, since)
@@ -537,6 +549,7 @@ _OVERDUE = 10
 
 _LATE = "it took longer than serve.run_timeout"
 _STUBBORN = "the cancelled run did not end"
+_UNWANTED = "the operation was cancelled"
 _STOPPED = "the server was stopped"
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import select
 
-from kilonova.catalog import tables
+from kilonova.catalog import runs, tables
 from kilonova.catalog.branching import copy_state
 from kilonova.catalog.database import Catalog
 from kilonova.service.resources import ProjectResources
+from kilonova.service.temporary_files import remove_abandoned, temporary_directory
 from kilonova.warehouse.storage import BranchStorage, Storage
 
 
@@ -34,7 +34,8 @@ class _BranchResources(ProjectResources):
 def branch(origin: ProjectResources) -> Iterator[ProjectResources]:
     """Open a branch of a project, which has its channels, tasks and rows, until the end of the `with` block.
 
-    What the branch writes is deleted then; the project is not changed. Its blocks are pinned meanwhile.
+    What the branch writes is deleted then; the project is not changed. Its blocks are pinned meanwhile. If the process
+    is killed, garbage collection deletes what the branch has written.
 
     Args:
         origin: the resources of the project, or of a branch.
@@ -42,18 +43,20 @@ def branch(origin: ProjectResources) -> Iterator[ProjectResources]:
     Raises:
         StorageFailed: the warehouse cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="kilonova-") as place:
+    remove_abandoned()
+    name = secrets.token_hex(6)
+    with temporary_directory() as place:
         catalog = Catalog(f"sqlite:///{place}/catalog.db")
         catalog.create()
         live = select(tables.placement.c.block_id).where(tables.placement.c.live).distinct()
         with origin.catalog.writing() as tx:
-            holder = origin.pins.pin(tx, tx.connection.execute(live).scalars())
+            holder = origin.pins.pin(tx, tx.connection.execute(live).scalars(), runs.holder_of_branch(name))
         origin.pins.hold(holder)
         try:
             with origin.catalog.reading() as tx, catalog.writing() as own:
                 until = copy_state(tx, own)
             catalog.close()
-            storage = BranchStorage(origin.storage(), secrets.token_hex(6), until)
+            storage = BranchStorage(origin.storage(), name, until)
             storage.create()
             resources = _BranchResources(origin, Path(place) / "catalog.db", storage)
             try:

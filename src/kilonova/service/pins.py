@@ -34,17 +34,18 @@ class Pins:
         self._changed = threading.Condition(threading.RLock())  # a frame may be finalized in a thread that holds it
         self._thread: threading.Thread | None = None
 
-    def pin(self, tx: Transaction, blocks: Iterable[int]) -> str:
+    def pin(self, tx: Transaction, blocks: Iterable[int], holder: str | None = None) -> str:
         """Pin blocks.
 
         Args:
             tx: the writing transaction in which the blocks were found to exist.
             blocks: their numbers.
+            holder: the holder's name, which no other has; None for a new one.
 
         Returns:
             The holder's name, to pass to `hold` and `release`.
         """
-        holder = f"reader {uuid.uuid4().hex}"
+        holder = holder or f"reader {uuid.uuid4().hex}"
         runs.pin(tx, holder, blocks, self._lease)
         return holder
 

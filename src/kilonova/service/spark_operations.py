@@ -55,6 +55,13 @@ class SparkOperations(Protocol):
             outcome: the future of an operation.
         """
 
+    def cancel(self, outcome: Future[Any]) -> None:
+        """Cancel an operation, unless it has ended: it does not begin, or the worker that does it is killed.
+
+        Args:
+            outcome: the future of an operation.
+        """
+
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark, to be done by a worker.
 

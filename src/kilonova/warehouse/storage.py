@@ -269,6 +269,29 @@ class Storage:
         except OSError as error:
             raise StorageFailed(f"logs cannot be deleted: {error}", path=self.url) from error
 
+    def branches(self) -> list[str]:
+        """Return the names of the branches that have a directory."""
+        place = f"{self._root}/{BRANCHES}"
+        self._fs.invalidate_cache(place)
+        try:
+            return [entry.rstrip("/").rpartition("/")[2] for entry in self._fs.ls(place, detail=False)]
+        except FileNotFoundError:
+            return []
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch with its blocks; a missing one counts as deleted.
+
+        Raises:
+            StorageFailed: it cannot be deleted.
+        """
+        place = f"{self._root}/{BRANCHES}/{name}"
+        try:
+            self._fs.rm(place, recursive=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFailed(f"the branch cannot be deleted: {error}", path=place) from error
+
     def _replace(self, place: str, content: bytes) -> None:
         """Replace a file atomically: the old content stays until the new one is complete."""
         if isinstance(self._fs, LocalFileSystem):  # object stores replace atomically
@@ -534,6 +557,7 @@ class BranchStorage(Storage):
     def __init__(self, origin: Storage, name: str, until: int) -> None:
         super().__init__(f"{origin.url}/{BRANCHES}/{name}")
         self._origin = origin
+        self._name = name
         self._until = until
 
     def path(self, block: BlockName) -> str:
@@ -566,12 +590,7 @@ class BranchStorage(Storage):
         Raises:
             StorageFailed: it cannot be deleted.
         """
-        try:
-            self._fs.rm(self._root, recursive=True)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageFailed(f"the branch cannot be deleted: {error}", path=self.url) from error
+        self._origin.delete_branch(self._name)
 
 
 def disk_full(path: str | None) -> StorageFailed:

@@ -767,6 +767,14 @@ class Warehouse:
         """Delete the logs of runs that began before the given day."""
         self.storage.delete_logs(before)
 
+    def branches(self) -> list[str]:
+        """Return the names of the branches that have a directory."""
+        return self.storage.branches()
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch with its blocks; a missing one counts as deleted."""
+        self.storage.delete_branch(name)
+
     def _snapshot(self, reading: SnapshotRead, schema: Schema, *, copied: bool = False) -> DataFrame:
         base, deltas = reading.base and reading.base.seen_as(schema), reading.deltas
         removals = [place for place, block in enumerate(deltas) if isinstance(block.encoding, Removal)]

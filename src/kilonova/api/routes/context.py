@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -14,6 +14,7 @@ from kilonova.api.auth import Authenticator, RequireRole
 from kilonova.api.error_responses import ErrorResponse
 from kilonova.api.newest_event import NewestEvent
 from kilonova.api.operations import Operation, Operations
+from kilonova.errors import Cancelled
 from kilonova.model.role import Role
 from kilonova.service.project import Project
 from kilonova.service.spark_operations import OperationFailed, SparkOperations
@@ -191,6 +192,9 @@ def operation_response(operations: Operations, asked: Operation) -> OperationRes
         before = operations.before(asked)
         progress = operations.progress(asked)
         return response(state="running" if before is None else "waiting", before=before, progress=progress)
+    if outcome.cancelled():
+        cancelled: Mapping[str, Any] = Cancelled("the operation was cancelled", hint="No worker had begun it").to_dict()
+        return response(state="failed", error=ErrorResponse(**cancelled))
     match outcome.exception():
         case None:
             return response(state="done", result=outcome.result())

@@ -31,6 +31,7 @@ class GCResponse(ResponseModel):
 
     Attributes:
         deleted: number of blocks whose files were deleted, those of failed runs included.
+        branches: number of deleted branches of previews whose process was killed.
         unknown_directories: directories in the warehouse that do not belong to this catalog; they are not touched.
         looked_at: the decisions on blocks to delete; with `dry_run`, also on those that stay.
     """
@@ -38,6 +39,7 @@ class GCResponse(ResponseModel):
     blocks: int
     bytes: int
     deleted: int
+    branches: int
     unknown_directories: list[str]
     looked_at: list[GCDecisionResponse]
 
@@ -59,6 +61,7 @@ def garbage(
         blocks=len(going),
         bytes=sum(verdict.block.statistics.bytes for verdict in going),
         deleted=done.swept,
+        branches=done.branches,
         unknown_directories=list(done.unknown_directories),
         looked_at=[GCDecisionResponse.model_validate(each) for each in (done.verdicts if dry_run else going)],
     )

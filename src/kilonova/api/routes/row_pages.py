@@ -9,7 +9,7 @@ import pyarrow as pa
 from fastapi.concurrency import run_in_threadpool
 
 from kilonova.api.routes.context import RouteContext
-from kilonova.api.temporary_files import temporary_directory
+from kilonova.service.temporary_files import temporary_directory
 
 
 async def row_page(

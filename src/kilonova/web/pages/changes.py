@@ -193,6 +193,7 @@ def _preview(page: Page, name: str) -> dict[str, Any] | None:
     tables = preview_tables(response.result) if response.state == "done" else None
     return {
         "state": response.state,
+        "operation": name,
         "before": response.before,
         "progress": response.progress,
         "error": None if response.error is None else asdict(response.error),

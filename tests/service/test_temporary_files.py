@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.api.temporary_files import remove_abandoned
+from kilonova.service.temporary_files import remove_abandoned
 
 CODE = """
-from kilonova.api.temporary_files import temporary_directory
+from kilonova.service.temporary_files import temporary_directory
 place = temporary_directory()
 print(place.name, flush=True)
 input()

@@ -1,6 +1,6 @@
-"""Temporary directories of a server; those left by a killed server are removed when the next one starts.
+"""Temporary directories of a process; those left by a killed process are removed by a later one.
 
-They are in one directory per server, which the server keeps locked while it runs.
+They are in one directory per process, which the process keeps locked while it runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-_PREFIX = "kilonova-server-"
+_PREFIX = "kilonova-process-"
 
 _making = threading.Lock()
 _own: _Own | None = None
@@ -28,7 +28,7 @@ class _Own:
             fcntl.flock(self.lock, fcntl.LOCK_EX)
             if os.path.exists(self.place.name):
                 return
-            os.close(self.lock)  # another server removed it as abandoned before it was locked
+            os.close(self.lock)  # another process removed it as abandoned before it was locked
 
 
 def temporary_directory() -> tempfile.TemporaryDirectory[str]:
@@ -41,7 +41,7 @@ def temporary_directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def remove_abandoned() -> None:
-    """Remove the directories of servers that have ended."""
+    """Remove the directories of processes that have ended."""
     for place in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -50,7 +50,7 @@ def remove_abandoned() -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(place, ignore_errors=True)
-        except BlockingIOError:  # its server is running
+        except BlockingIOError:  # its process is running
             pass
         finally:
             os.close(lock)
