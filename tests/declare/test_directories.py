@@ -9,7 +9,7 @@ from kilonova.catalog import channel_store
 from kilonova.catalog.database import Catalog
 from kilonova.errors import DeclarationError
 from kilonova.model.watched_directory import WatchedDirectory
-from kilonova.service import workflow_plan
+from kilonova.service import plan_application, workflow_plan
 from kilonova.service.plan_action import Action
 from tests.databases import Clock, empty_database
 
@@ -33,7 +33,7 @@ def registered(catalog: Catalog, workflow: kn.Workflow) -> list[tuple[str, Actio
     with catalog.writing() as tx:
         declared = workflow.declared(workflow_plan.others(tx, workflow.name))
         plan = workflow_plan.plan_changes(tx, declared.workflow, declared.functions)
-        workflow_plan.apply_plan(tx, plan)
+        plan_application.apply_plan(tx, plan)
     return [(item.channel.name, item.action, item.detail) for item in plan.channels]
 
 

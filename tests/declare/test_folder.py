@@ -20,7 +20,7 @@ from kilonova.model.check import NotNull, RowCondition
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.schedule import Every
 from kilonova.model.watched_directory import WatchedDirectory
-from kilonova.service import workflow_plan
+from kilonova.service import plan_application, workflow_plan
 from kilonova.service.plan_action import Action
 from tests.databases import NOON, Clock
 
@@ -245,7 +245,7 @@ def apply(catalog: Catalog, workflow: Workflow) -> dict[str, Action]:
     value = workflow.declared(others)
     with catalog.writing() as tx:
         plan = workflow_plan.plan_changes(tx, value.workflow, value.functions)
-        workflow_plan.apply_plan(tx, plan)
+        plan_application.apply_plan(tx, plan)
     return {item.channel.name: item.action for item in plan.channels if item.action is not Action.KEEP}
 
 
@@ -335,7 +335,7 @@ def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> N
     value = workflow_from_folder(written(tmp_path, files)).declared().workflow
     with catalog.writing() as tx:
         plan = workflow_plan.plan_changes(tx, value, {})
-        workflow_plan.apply_plan(tx, plan)
+        plan_application.apply_plan(tx, plan)
         again = workflow_plan.plan_changes(tx, value, {})
     changed = {item.task.name: (item.detail, item.logic) for item in plan.tasks if item.action is Action.CHANGE}
     said = ("runs at 0 6 * * * instead of whenever there is new input", 0)

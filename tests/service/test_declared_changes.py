@@ -15,7 +15,7 @@ from kilonova.declare.views import Refresh
 from kilonova.errors import DeclarationError
 from kilonova.model.binding import Binding
 from kilonova.model.task import Task
-from kilonova.service import workflow_plan
+from kilonova.service import plan_application, workflow_plan
 from kilonova.service.bound_plan import path_of_bound
 from kilonova.service.plan_action import Action
 from kilonova.service.workflow_plan import WorkflowPlan
@@ -225,7 +225,7 @@ def applied(catalog: Catalog, workflow: kn.Workflow) -> WorkflowPlan:
     declared = workflow.declared()
     with catalog.writing() as tx:
         plan = workflow_plan.plan_changes(tx, declared.workflow, declared.functions)
-        workflow_plan.apply_plan(tx, plan)
+        plan_application.apply_plan(tx, plan)
     return plan
 
 

@@ -11,7 +11,7 @@ from kilonova.catalog import bindings, channel_store, registry
 from kilonova.catalog.database import Catalog
 from kilonova.declare.workflow import Declared
 from kilonova.errors import DeclarationError, NotFound
-from kilonova.service import workflow_plan
+from kilonova.service import plan_application, workflow_plan
 from kilonova.service.plan_action import Action
 from kilonova.service.project import Project
 from kilonova.service.rollback import earlier_definition
@@ -33,7 +33,7 @@ class History:
         declared = workflow if isinstance(workflow, Declared) else workflow.declared()
         with self.catalog.writing() as tx:
             plan = workflow_plan.plan_changes(tx, declared.workflow, declared.functions)
-            workflow_plan.apply_plan(tx, plan)
+            plan_application.apply_plan(tx, plan)
         return plan
 
     def rollback(self, name: str, version: int | None = None) -> WorkflowPlan:

@@ -19,7 +19,7 @@ from kilonova.errors import CatalogError, Conflict, DeclarationError, KilonovaEr
 from kilonova.model.event import EventKind
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
-from kilonova.service import workflow_plan
+from kilonova.service import channel_plan, plan_application, workflow_plan
 from kilonova.service.logic_overrides import LogicOverrides
 from kilonova.service.resources import ProjectResources
 from kilonova.service.rollback import earlier_definition
@@ -128,7 +128,7 @@ class Registration:
         with self._catalog.rehearsing() if changing else self._catalog.reading() as tx:
             for each in declared:
                 if plans:
-                    workflow_plan.apply_plan(tx, plans[-1])
+                    plan_application.apply_plan(tx, plans[-1])
                 notes = change_structure(tx, each.workflow, overrides, rehearsed=True).notes if changing else {}
                 plan = workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides)
                 plans.append(workflow_plan.with_structure(plan, notes))
@@ -368,7 +368,7 @@ class Registration:
         """Run the checks that plans add on existing rows, and return the point of each channel that was checked."""
         return {item.channel.name: self._verify(item) for plan in plans for item in plan.channels if item.unseen}
 
-    def _verify(self, change: workflow_plan.ChannelChange) -> int:
+    def _verify(self, change: channel_plan.ChannelChange) -> int:
         """Run the checks added to a channel on its existing rows, and return the point that was checked."""
         name = change.channel.name
         with self._catalog.reading() as tx:
@@ -447,8 +447,8 @@ def _apply(
     for each in declared:
         structure = change_structure(tx, each.workflow, overrides, rehearsed=False)
         plan = workflow_plan.plan_changes(tx, each.workflow, each.functions, overrides)
-        workflow_plan.check_all_seen(tx, plan, seen)
-        workflow_plan.apply_plan(tx, plan)
+        plan_application.check_all_seen(tx, plan, seen)
+        plan_application.apply_plan(tx, plan)
         done.append(replace(workflow_plan.with_structure(plan, structure.notes), placed=structure.placed))
     return done
 

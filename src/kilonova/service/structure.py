@@ -29,7 +29,7 @@ from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.input_replacement import no_op, only_filters, with_fingerprints_of, with_input_replaced
 from kilonova.query.view_tasks import known_of
 from kilonova.service.logic_overrides import LogicOverrides
-from kilonova.service.workflow_plan import has_same_rows
+from kilonova.service.task_plan import has_same_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class ChannelChangeResponse(ResponseModel):
 
 
 class TaskChangeResponse(ResponseModel):
-    """Planned change of a task, and the input of its first run: see `kilonova.service.workflow_plan.TaskChange`."""
+    """Planned change of a task, and the input of its first run: see `kilonova.service.task_plan.TaskChange`."""
 
     task: str
     action: Action
