@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
-from kilonova.catalog import channel_store, codec, registry, tables
+from kilonova.catalog import channel_registry, channel_store, codec, tables
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.model.block import Block, BlockName, Delta, Statistics, StoredFile
@@ -36,7 +36,7 @@ def fill(catalog: Catalog, root: Path, count: int) -> None:
     """Make a channel of so many blocks, each a file, a manifest and a mark."""
     rows, blocks = [], []
     with catalog.writing() as tx:
-        registry.add_channels(tx, [Channel(name="logs", schema=SCHEMA, encoding=Append())], "bench")
+        channel_registry.add_channels(tx, [Channel(name="logs", schema=SCHEMA, encoding=Append())], "bench")
         channel = channel_store.channel_id(tx, "logs")
         run = {"kind": "ingest", "state": "succeeded", "tasks": [], "owner": "bench", "started": tx.now}
         number = tx.connection.execute(insert(tables.run).values(**run, lease_until=tx.now)).inserted_primary_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from kilonova.catalog import channel_store, registry, runs, scheduling
+from kilonova.catalog import channel_registry, channel_store, runs, scheduling
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Batch
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
@@ -131,4 +131,4 @@ def ingested(catalog: Catalog, channel: str, *, base: bool = False) -> tuple[int
 def with_channels(catalog: Catalog, *names: str) -> None:
     with catalog.writing() as tx:
         for name in names:
-            registry.add_channels(tx, [a_channel(name)], "w")
+            channel_registry.add_channels(tx, [a_channel(name)], "w")

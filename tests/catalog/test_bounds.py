@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, select, text
 
-from kilonova.catalog import bounds, channel_store, events, registry, runs, scheduling, tables
+from kilonova.catalog import bounds, channel_registry, channel_store, events, registry, runs, scheduling, tables
 from kilonova.catalog.bound_enforcement import require_kept
 from kilonova.catalog.bound_status import BoundStatus, bound_statuses
 from kilonova.catalog.database import Catalog, _alembic_config
@@ -176,7 +176,7 @@ def test_rows_that_are_ingested_are_the_newest_until_others_are_whatever_tasks_w
     catalog: Catalog, clock: Clock
 ) -> None:
     with catalog.writing() as tx:
-        registry.add_channels(tx, [replace(a_channel("c"), several_writers=True), a_channel("a")], "w")
+        channel_registry.add_channels(tx, [replace(a_channel("c"), several_writers=True), a_channel("a")], "w")
         registry.put_task(tx, a_task("t", {"a": Mode.NEW}, ("c",)), "w")
     for times in range(3):
         clock.forward(60)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kilonova.catalog import channel_store, registry, runs
+from kilonova.catalog import channel_registry, channel_store, runs
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas
@@ -22,7 +22,7 @@ def read(catalog: Catalog, channel: str, *, since: int = 0) -> None:
 def test_readings_are_counted_by_what_they_merged(catalog: Catalog) -> None:
     with_channels(catalog, "logs", "quiet")
     with catalog.writing() as tx:
-        registry.add_channels(tx, [a_channel("users", Upsert(("id",)))], "w")
+        channel_registry.add_channels(tx, [a_channel("users", Upsert(("id",)))], "w")
     ingested(catalog, "users", base=True)
     read(catalog, "users")
     ingested(catalog, "users")

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import events, files, registry, runs
+from kilonova.catalog import channel_registry, events, files, runs
 from kilonova.catalog.database import Catalog
 from kilonova.errors import BrokenInvariant
 from kilonova.model.event import EventKind
@@ -24,8 +24,8 @@ MARK = Fingerprint(3, NOON, "x")
 @pytest.fixture
 def catalog(catalog: Catalog) -> Catalog:
     with catalog.writing() as tx:
-        registry.add_channels(tx, [replace(a_channel("orders"), watch=INBOX)], "w")
-        registry.add_channels(tx, [a_channel("other")], "w")
+        channel_registry.add_channels(tx, [replace(a_channel("orders"), watch=INBOX)], "w")
+        channel_registry.add_channels(tx, [a_channel("other")], "w")
     return catalog
 
 
@@ -125,7 +125,9 @@ def test_a_file_that_changed_after_its_ingest_is_reported_once_and_stays(catalog
     assert len(said(catalog, EventKind.FILE_CHANGED)) == 1
     with catalog.writing() as tx:
         files.forget(tx, "orders", files.uningested(tx, "orders"))
-        registry.update_channel_metadata(tx, replace(a_channel("orders"), watch=replace(INBOX, pattern="*.csv")))
+        channel_registry.update_channel_metadata(
+            tx, replace(a_channel("orders"), watch=replace(INBOX, pattern="*.csv"))
+        )
     assert states(catalog) == {"a": FileState.INGESTED}
 
 
@@ -173,7 +175,7 @@ def quarantined(catalog: Catalog, *paths: str) -> None:
 
 def test_in_order_a_file_waits_for_those_before_it_even_while_they_are_corrected(catalog: Catalog) -> None:
     with catalog.writing() as tx:
-        registry.update_channel_metadata(tx, replace(a_channel("orders"), watch=replace(INBOX, in_order=True)))
+        channel_registry.update_channel_metadata(tx, replace(a_channel("orders"), watch=replace(INBOX, in_order=True)))
     for second, path in enumerate("dcba"):
         noted(catalog, path, mark=Fingerprint(3, NOON + timedelta(seconds=second)))
     noted(catalog, "bb", mark=Fingerprint(3, NOON + timedelta(seconds=2)))
@@ -200,12 +202,12 @@ def test_another_directory_forgets_what_was_not_taken_and_no_run_has(catalog: Ca
     noted(catalog, "w", verdict=FileDecision.WAIT)
     started(catalog, "a")
     with catalog.writing() as tx:
-        registry.update_channel_metadata(
+        channel_registry.update_channel_metadata(
             tx, replace(a_channel("orders"), watch=INBOX, description="the same directory")
         )
     assert states(catalog).keys() == {"a", "b", "w"}
     with catalog.writing() as tx:
-        registry.update_channel_metadata(tx, a_channel("orders"))
+        channel_registry.update_channel_metadata(tx, a_channel("orders"))
         assert files.watched_directories(tx) == []
         assert files.next_scan(tx) is None
     assert states(catalog).keys() == {"a"}

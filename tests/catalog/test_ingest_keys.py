@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from kilonova.catalog import channel_store, ingest_keys, registry, runs
+from kilonova.catalog import channel_registry, channel_store, ingest_keys, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.errors import Conflict, KeyReused
 from kilonova.model.block import Delta
@@ -80,7 +80,7 @@ class KeyMachine(RuleBasedStateMachine):
             self.clocks.append(Clock())
             catalog.clock = self.clocks[-1]
             with catalog.writing() as tx:
-                registry.add_channels(tx, [a_channel(name) for name in CHANNELS], "w")
+                channel_registry.add_channels(tx, [a_channel(name) for name in CHANNELS], "w")
 
     def _expire(self) -> None:
         for attempt in self.model.runs.values():
@@ -176,11 +176,11 @@ def test_a_key_stands_for_one_ingest_on_both_databases(examples: int) -> None:
 def test_a_channel_that_is_dropped_takes_its_keys_with_it(catalog: Catalog) -> None:
     key = IdempotencyKey("monday", "x")
     with catalog.writing() as tx:
-        registry.add_channels(tx, [a_channel("clicks"), a_channel("users")], "w")
+        channel_registry.add_channels(tx, [a_channel("clicks"), a_channel("users")], "w")
         for channel in CHANNELS:
             commit(tx, channel, start(tx, channel, key))
     with catalog.writing() as tx:
         channel_store.drop_channel(tx, "clicks")
-        registry.add_channels(tx, [a_channel("clicks")], "w")
+        channel_registry.add_channels(tx, [a_channel("clicks")], "w")
         assert ingest_keys.finished(tx, "clicks", key) is None
         assert ingest_keys.finished(tx, "users", key) is not None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kilonova.catalog import bindings, channel_store, registry
+from kilonova.catalog import bindings, channel_registry, channel_store, registry, task_graph
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.errors import BrokenInvariant, NotFound
 from kilonova.model.binding import Binding
@@ -40,13 +40,13 @@ WIDE = Schema.of(("id", "bigint"), ("naïve “ñame”", "struct<a:int,b:array<
 def test_channels_come_back_as_they_were_declared(catalog: Catalog, encoding: Encoding, schema: Schema | None) -> None:
     declared = a_channel("c", encoding, schema)
     with catalog.writing() as tx:
-        registry.add_channels(tx, [declared], "w")
+        channel_registry.add_channels(tx, [declared], "w")
     with catalog.reading() as tx:
         assert channel_store.channel(tx, "c") == declared
-        assert registry.channel_owners(tx) == {"c": "w"}
+        assert channel_registry.channel_owners(tx) == {"c": "w"}
     other = a_channel("c", Append(), SCHEMA)
     with catalog.writing() as tx:
-        registry.change_channel(tx, other)
+        channel_registry.change_channel(tx, other)
     with catalog.reading() as tx:
         assert channel_store.channel(tx, "c") == other
 
@@ -181,7 +181,7 @@ def test_what_a_process_has_cached_is_read_again_once_another_process_has_change
         with process.reading() as tx:
             names = registry.task_names(tx)
             own = registry.live_versions(tx, names), bindings.tasks_of(tx, "b"), bindings.is_implicit(tx, "b")
-            return repr((*own, registry.live_versions(tx), sorted(registry.followed_channels(tx, ["a", "b"]))))
+            return repr((*own, registry.live_versions(tx), sorted(task_graph.followed_channels(tx, ["a", "b"]))))
 
     with_channels(catalog, "a", "b", "c")
     with catalog.writing() as tx:
@@ -228,9 +228,9 @@ def test_live_versions_of_a_task_have_cursors_of_their_own(catalog: Catalog) -> 
             (0, first, {"a": 4}),
         ]
         assert registry.tasks(tx) == {"b": found[0]}
-        assert registry.readers(tx, "a") == found
-        assert registry.readers(tx, "c") == found[:1]
-        assert registry.writers(tx, ["b"]) == {"b": ("b",)}
+        assert task_graph.readers(tx, "a") == found
+        assert task_graph.readers(tx, "c") == found[:1]
+        assert task_graph.writers(tx, ["b"]) == {"b": ("b",)}
 
 
 def test_of_earlier_versions_the_last_that_ran_is_kept_until_the_new_one_runs(catalog: Catalog) -> None:
@@ -272,10 +272,10 @@ def test_a_dropped_task_can_be_declared_again_and_starts_from_scratch(catalog: C
     with catalog.writing() as tx:
         registry.put_task(tx, task, "w")
         registry.move_cursors(tx, "b", 0, [("a", 3)])
-        assert registry.writers(tx, ["b"]) == {"b": ("b",)}
+        assert task_graph.writers(tx, ["b"]) == {"b": ("b",)}
         registry.drop_task(tx, "b")
         assert registry.tasks(tx) == {}
-        assert registry.writers(tx, ["b"]) == {"b": ()}
+        assert task_graph.writers(tx, ["b"]) == {"b": ()}
         assert registry.logic_version(tx, "b", 0) == task
         registry.put_task(tx, task, "v")
         known = registry.tasks(tx)["b"]

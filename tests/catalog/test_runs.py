@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import channel_store, events, registry, runs, tables
+from kilonova.catalog import channel_registry, channel_store, events, registry, runs, tables
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.read_models import run_queries
 from kilonova.errors import Conflict, InvalidState, LeaseLost, NotFound
@@ -287,7 +287,7 @@ def test_an_unused_block_is_marked_for_deletion(clicks: Catalog) -> None:
 
 def test_a_channel_without_a_schema_takes_that_of_its_first_block(catalog: Catalog) -> None:
     with catalog.writing() as tx:
-        registry.add_channels(tx, [a_channel("free", schema=None)], "w")
+        channel_registry.add_channels(tx, [a_channel("free", schema=None)], "w")
     ingested(catalog, "free")
     with catalog.reading() as tx:
         assert channel_store.channel(tx, "free").schema == SCHEMA
@@ -320,7 +320,7 @@ def test_a_block_of_a_channel_that_was_dropped_meanwhile_is_not_published(clicks
     with clicks.writing() as tx:
         registry.drop_task(tx, "joined")
         channel_store.drop_channel(tx, "clicks")
-        registry.add_channels(tx, [a_channel("clicks")], "w")
+        channel_registry.add_channels(tx, [a_channel("clicks")], "w")
     output = an_output("clicks", 1, a_block(block, Base(1)), "compaction")
     with pytest.raises(NotFound), clicks.writing() as tx:
         runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
@@ -335,7 +335,7 @@ def test_points_of_a_channel_that_is_declared_again_continue_the_numbers(clicks:
     with clicks.writing() as tx:
         registry.drop_task(tx, "joined")
         channel_store.drop_channel(tx, "clicks")
-        registry.add_channels(tx, [a_channel("clicks")], "w")
+        channel_registry.add_channels(tx, [a_channel("clicks")], "w")
     with clicks.reading() as tx:
         state = channel_store.channel_state(tx, "clicks")
     assert (state.latest_readable, state.latest_distinct, state.snapshot(3).blocks) == (3, 0, ())
@@ -349,7 +349,7 @@ def test_points_of_a_channel_that_is_declared_again_continue_the_numbers(clicks:
     with clicks.writing() as tx:  # without having been written
         for _ in range(2):
             channel_store.drop_channel(tx, "clicks")
-            registry.add_channels(tx, [a_channel("clicks")], "w")
+            channel_registry.add_channels(tx, [a_channel("clicks")], "w")
     with clicks.reading() as tx:
         assert channel_store.channel_state(tx, "clicks").latest_readable == 4
 
@@ -362,7 +362,7 @@ def test_a_task_that_was_declared_again_during_its_run_starts_from_scratch(click
     with clicks.writing() as tx:
         registry.drop_task(tx, "joined")
         channel_store.drop_channel(tx, "clicks")
-        registry.add_channels(tx, [a_channel("clicks")], "w")
+        channel_registry.add_channels(tx, [a_channel("clicks")], "w")
         registry.put_task(tx, task.task, "w")
         advance = runs.Advance(task="joined", logic=task.logic, points=(("clicks", 1),))
         runs.commit(tx, run, inputs=(), outputs=(), advances=(advance,))
@@ -430,7 +430,7 @@ def test_a_dropped_channel_leaves_nothing_but_its_doomed_blocks(clicks: Catalog)
                 assert number not in left.all(), table.name
         assert sorted(channel_store.block_states(tx).values()) == [channel_store.DOOMED, channel_store.GONE]
     with clicks.writing() as tx:
-        registry.add_channels(tx, [a_channel("clicks", schema=Schema.of(("other", "int")))], "w")
+        channel_registry.add_channels(tx, [a_channel("clicks", schema=Schema.of(("other", "int")))], "w")
     with clicks.reading() as tx:
         assert channel_store.channel_state(tx, "clicks").points == ()
 

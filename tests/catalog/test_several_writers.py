@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kilonova.catalog import channel_store, registry, runs
+from kilonova.catalog import channel_registry, channel_store, registry, runs
 from kilonova.catalog.database import Catalog
 from kilonova.model.block import Delta
 from kilonova.model.channel import PointState
@@ -32,7 +32,7 @@ def begun(catalog: Catalog, writer: str | None) -> tuple[int, int]:
 def test_a_point_reflects_what_all_writers_have_brought_up_to_it(catalog: Catalog, seed: int) -> None:
     with_channels(catalog, *TASKS.values())
     with catalog.writing() as tx:
-        registry.add_channels(tx, [replace(a_channel("both"), several_writers=True)], "w")
+        channel_registry.add_channels(tx, [replace(a_channel("both"), several_writers=True)], "w")
         registry.put_tasks(tx, [a_task(name, {channel: Mode.NEW}, ("both",)) for name, channel in TASKS.items()], "w")
     chance = random.Random(seed)
     going: dict[tuple[int, int], str | None] = {}
@@ -75,7 +75,7 @@ def test_a_point_reflects_what_all_writers_have_brought_up_to_it(catalog: Catalo
 def test_the_tasks_of_one_run_have_points_of_their_own(catalog: Catalog) -> None:
     with_channels(catalog, "a", "other")
     with catalog.writing() as tx:
-        registry.add_channels(tx, [replace(a_channel("both"), several_writers=True)], "w")
+        channel_registry.add_channels(tx, [replace(a_channel("both"), several_writers=True)], "w")
         run, points = runs.start(
             tx, kind=RunKind.TASKS, tasks=(), writes=("both", "other", "both"), owner="me", lease=LEASE
         )

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Table
 
-from kilonova.catalog import channel_store, gc_roots, registry, runs, tables
+from kilonova.catalog import channel_registry, channel_store, gc_roots, registry, runs, tables
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.read_models import run_queries
 from kilonova.errors import Conflict, InvalidState, LeaseLost, NotFound
@@ -110,7 +110,7 @@ class CatalogMachine(RuleBasedStateMachine):
             emptied(catalog)
             with catalog.writing() as tx:
                 for name in CHANNELS:
-                    registry.add_channels(tx, [a_channel(name)], "w")
+                    channel_registry.add_channels(tx, [a_channel(name)], "w")
                 for name, ports in READS.items():
                     registry.put_task(tx, a_task(name, ports, (name,)), "w")
 

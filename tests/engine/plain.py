@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
 
-from kilonova.catalog import channel_store, registry, runs
+from kilonova.catalog import channel_registry, channel_store, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.files import ReadyFile
 from kilonova.catalog.planner_input import load_planner_input
@@ -180,7 +180,7 @@ def declare(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         for name in ("source", "copied", "counted", "mirror"):
             watch = WatchedDirectory(location="inbox", settle_time=0) if name == "source" else None
-            registry.add_channels(tx, [Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch)], "w")
+            channel_registry.add_channels(tx, [Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch)], "w")
         registry.put_task(tx, COPIED, "w")
         registry.put_task(tx, COUNTED, "w")
 

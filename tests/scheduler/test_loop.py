@@ -16,6 +16,7 @@ import pytest
 
 from kilonova.catalog import (
     bindings,
+    channel_registry,
     channel_store,
     deferred,
     events,
@@ -161,9 +162,9 @@ def project(tmp_path: Path) -> Iterator[Project]:
     with open_project(tmp_path, spark={"analyse": False}) as fresh:
         fresh.create()
         with fresh.catalog.writing() as tx:
-            registry.add_channels(tx, [a_channel("clicks", Upsert(("id",)))], "w")
+            channel_registry.add_channels(tx, [a_channel("clicks", Upsert(("id",)))], "w")
             for name in "ab":
-                registry.add_channels(tx, [a_channel(f"{name}_out")], "w")
+                channel_registry.add_channels(tx, [a_channel(f"{name}_out")], "w")
                 registry.put_task(tx, a_task(f"{name}_task", {"clicks": Mode.NEW}, (f"{name}_out",)), "w")
             bindings.put(
                 tx,
@@ -681,7 +682,7 @@ def watching(project: Project, place: str = "inbox", **given: int) -> None:
     """Let the channel `clicks` take the files of a directory."""
     with project.catalog.writing() as tx:
         directory = WatchedDirectory(location=place, **{"poll_interval": 1, "settle_time": 0, **given})
-        registry.update_channel_metadata(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
+        channel_registry.update_channel_metadata(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
 
 
 def test_a_server_scans_directories_and_a_worker_ingests_their_files(project: Project) -> None:
@@ -721,7 +722,7 @@ def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypa
     monkeypatch.setattr(WatchedDirectories, "scan", look)
     with project.catalog.writing() as tx:
         directory = WatchedDirectory(location="inbox", poll_interval=1, settle_time=0)
-        registry.add_channels(tx, [replace(a_channel("orders"), watch=directory)], "w")
+        channel_registry.add_channels(tx, [replace(a_channel("orders"), watch=directory)], "w")
     (project.directory / "inbox").mkdir()
     (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
     try:
@@ -767,7 +768,7 @@ def test_webhooks_are_told_when_a_bound_is_at_risk_violated_and_kept_again(tmp_p
     with open_project(tmp_path, spark={"analyse": False}, serve=served) as project, receiving() as receiver:
         project.create()
         with project.catalog.writing() as tx:
-            registry.add_channels(tx, [a_channel("clicks"), a_channel("copies")], "w")
+            channel_registry.add_channels(tx, [a_channel("clicks"), a_channel("copies")], "w")
             registry.put_task(tx, a_task("copies", {"clicks": Mode.NEW}, ("copies",)), "w")
         kinds = ("bound-at-risk", "bound-violated", "bound-restored")
         project.operator.add_webhook("pager", receiver.url, kinds)

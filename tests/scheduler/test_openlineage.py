@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kilonova.scheduler
-from kilonova.catalog import bindings, channel_store, registry, runs
+from kilonova.catalog import bindings, channel_registry, channel_store, registry, runs
 from kilonova.errors import SettingsError
 from kilonova.model.binding import Binding
 from kilonova.model.block import Delta
@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
         fresh.create()
         with fresh.catalog.writing() as tx:
             for name in ("clicks", "users", "totals"):
-                registry.add_channels(tx, [a_channel(name)], "w")
+                channel_registry.add_channels(tx, [a_channel(name)], "w")
             registry.put_task(tx, a_task("users", {"clicks": Mode.NEW}, ("users",)), "w")
             registry.put_task(tx, a_task("totals", {"users": Mode.ALL}, ("totals",)), "w")
             bindings.put(tx, "w", [Binding(name="report", tasks=("users", "totals"), triggers=())])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kilonova.catalog import channel_store, registry, runs
+from kilonova.catalog import channel_registry, channel_store, runs
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.runs import Advance
 from kilonova.model.block import Base, Delta, Statistics
@@ -46,7 +46,7 @@ class Writing:
 def declare(catalog: Catalog, *names: str, encoding: Encoding | None = None, schema: Schema | None = SCHEMA) -> None:
     with catalog.writing() as tx:
         for name in names:
-            registry.add_channels(tx, [Channel(name=name, schema=schema, encoding=encoding or Append())], "w")
+            channel_registry.add_channels(tx, [Channel(name=name, schema=schema, encoding=encoding or Append())], "w")
 
 
 def wrote(

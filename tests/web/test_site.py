@@ -16,7 +16,17 @@ from httpx2 import Response
 import kilonova as kn
 from bench.crowd import fill, workflows
 from kilonova.api.routes.context import route_context
-from kilonova.catalog import channel_store, deferred, firings, registry, runs, scheduling, servers, workflow_files
+from kilonova.catalog import (
+    channel_registry,
+    channel_store,
+    deferred,
+    firings,
+    registry,
+    runs,
+    scheduling,
+    servers,
+    workflow_files,
+)
 from kilonova.catalog.bound_observation import observe_bounds
 from kilonova.errors import InputError
 from kilonova.model.block import Delta
@@ -403,7 +413,7 @@ def test_the_state_says_of_everything_on_the_picture_how_it_stands(crowd: Projec
 
 def test_pages_are_no_longer_where_much_has_happened(shop: Project) -> None:
     with shop.catalog.writing() as tx:
-        registry.add_channels(
+        channel_registry.add_channels(
             tx, [a_channel("few"), a_channel("many"), a_channel("seldom"), a_channel("often_")], "shop"
         )
         for name in ("seldom", "often_"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Select, select
 
-from kilonova.catalog import bindings, registry, tables
+from kilonova.catalog import bindings, tables, task_graph
 from kilonova.catalog.bounds import bounds
 from kilonova.catalog.database import Transaction, is_among
 from kilonova.catalog.planner_input import load_planner_input
@@ -40,7 +40,7 @@ def observe_bounds(tx: Transaction, tried: Iterable[Bound] = ()) -> BoundObserva
     stale = {bound.channel for bound in applying if isinstance(bound, StalenessBound)}
     if not stale:
         return None
-    names = registry.upstream_tasks(tx, stale)
+    names = task_graph.upstream_tasks(tx, stale)
     known = load_planner_input(tx, names)
     owner, table = bindings.by_task(tx), tables.binding.c
     query = select(table.name, table.paused).where(

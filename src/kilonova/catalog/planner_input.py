@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
-from kilonova.catalog import bindings, registry
+from kilonova.catalog import bindings, registry, task_graph
 from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion, live_versions
@@ -59,7 +59,7 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
                 replaced=version.replaced,
                 grown=version.grown,
-                readers=registry.incremental_readers(tx, published_channels(version.task))
+                readers=task_graph.incremental_readers(tx, published_channels(version.task))
                 if version.task.migrations
                 else None,
             )

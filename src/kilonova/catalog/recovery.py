@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import func, insert, select, text, update
 
-from kilonova.catalog import channel_store, codec, events, registry, runs, tables
+from kilonova.catalog import channel_registry, channel_store, codec, events, registry, runs, tables
 from kilonova.catalog.database import IDENTITY, Transaction, insert_all, is_among
 from kilonova.catalog.validity import present
 from kilonova.errors import Conflict
@@ -103,7 +103,7 @@ def put_recovered(
     number = _put_run(tx, run, owner)
     existing = set(channel_store.channel_names(tx))
     new = [_declared(each) for each in channels if each.name not in existing and each.blocks]
-    registry.add_channels(tx, new, registry.RECOVERED)
+    channel_registry.add_channels(tx, new, channel_registry.RECOVERED)
     _lose(tx, lost)
     for each in channels:
         if each.blocks:
@@ -183,7 +183,7 @@ def _add_columns(tx: Transaction, channel: RecoveredChannel) -> None:
     more = newest.without(*known.schema.names)
     if more.columns:
         schema = Schema((*known.schema.columns, *more.columns))
-        registry.change_channel(tx, replace(known, schema=schema, added=(*known.added, *more.names)))
+        channel_registry.change_channel(tx, replace(known, schema=schema, added=(*known.added, *more.names)))
 
 
 def _put_channel(tx: Transaction, channel: RecoveredChannel, run: int) -> None:

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Row,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    cast,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, insert, or_, select, update
 
-from kilonova.catalog import channel_store, codec, events, tables
-from kilonova.catalog.channel_store import channel_id, new_stamp
+from kilonova.catalog import channel_store, codec, tables
+from kilonova.catalog.channel_registry import RECOVERED, change_channel
+from kilonova.catalog.channel_store import channel_id
 from kilonova.catalog.database import NotCached, Transaction, insert_all, inserted_id, is_among, is_given
-from kilonova.catalog.files import set_watched_directory
-from kilonova.errors import Conflict, NotFound, closest_name
+from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel, declared_output
-from kilonova.model.column_rules import STRICT
 from kilonova.model.composed_function import ComposedFunction, composed_function
-from kilonova.model.event import EventKind
 from kilonova.model.logic import Function, Logic, Sql
-from kilonova.model.schema import Column, Schema
+from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Task, Variant, productions_from_text, productions_to_text
 from kilonova.model.version import START
 from kilonova.query.function_migration import FunctionMigration
@@ -77,110 +60,6 @@ class TaskVersion:
     def started(self) -> bool:
         """Return whether it has run."""
         return bool(self.cursors)
-
-
-RECOVERED = ""
-"""Workflow name of recovered channels and tasks, until a workflow declares them."""
-
-
-def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) -> None:
-    """Register channels."""
-    every = list(channels)
-    insert_all(
-        tx,
-        tables.channel,
-        [
-            {
-                "name": channel.name,
-                "schema": None if channel.schema is None else codec.schema_to_json(channel.schema),
-                "encoding": codec.encoding_to_json(channel.encoding),
-                "workflow": workflow,
-                "stamp": new_stamp(),
-                **_metadata(channel),
-            }
-            for channel in every
-        ],
-    )
-    for channel in every:
-        if channel.watch is not None:
-            set_watched_directory(tx, channel.name, channel.watch)
-
-
-def change_channel(tx: Transaction, channel: Channel) -> None:
-    """Change the schema or encoding of a channel; existing blocks keep theirs."""
-    tx.connection.execute(
-        update(tables.channel)
-        .where(tables.channel.c.name == channel.name)
-        .values(
-            schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
-            encoding=codec.encoding_to_json(channel.encoding),
-            **_metadata(channel),
-        )
-    )
-    set_watched_directory(tx, channel.name, channel.watch)
-
-
-def update_channel_metadata(tx: Transaction, channel: Channel) -> None:
-    """Update the declaration of a channel except its schema and encoding."""
-    tx.connection.execute(
-        update(tables.channel).where(tables.channel.c.name == channel.name).values(**_metadata(channel))
-    )
-    set_watched_directory(tx, channel.name, channel.watch)
-
-
-def add_columns(tx: Transaction, run: int, channel: Channel, new: Sequence[Column]) -> None:
-    """Add columns of ingested rows to a channel, in the transaction that publishes the rows.
-
-    Args:
-        tx: a writing transaction.
-        run: the run that has ingested the rows.
-        channel: the channel, as it was when the run began.
-        new: the columns.
-
-    Raises:
-        Conflict: the columns of the channel have changed since.
-    """
-    known = channel_store.channel(tx, channel.name)
-    if known.schema is None or known.schema != channel.schema or known.rules != channel.rules:
-        raise Conflict(
-            "the columns of the channel have changed while rows with new ones were ingested",
-            channel=channel.name,
-            hint="Ingest them again",
-        )
-    schema = Schema((*known.schema.columns, *new))
-    change_channel(tx, replace(known, schema=schema, added=(*known.added, *(column.name for column in new))))
-    said = ", ".join(f"{column.name} {column.type}" for column in new)
-    text = f"{channel.name}: new column{'s' if len(new) > 1 else ''} {said}"
-    events.record(tx, EventKind.COLUMNS_ADDED, run=run, channels=[channel.name], text=text)
-
-
-def _metadata(channel: Channel) -> dict[str, Any]:
-    return {
-        "description": channel.description or None,
-        "checks": codec.checks_to_json(channel.checks) if channel.checks else None,
-        "adopts": channel.adopts or channel.schema is None,
-        "several_writers": channel.several_writers,
-        "sequence_by": channel.sequence_by,
-        "retention": channel.retention,
-        "rules": None if channel.rules == STRICT else codec.rules_to_json(channel.rules),
-        "added": list(channel.added) or None,
-        "accepts": channel.accepts,
-    }
-
-
-def channel_owners(tx: Transaction) -> dict[str, str]:
-    """Return the workflow that declares each channel."""
-    rows = tx.connection.execute(select(tables.channel.c.name, tables.channel.c.workflow))
-    return {row.name: row.workflow for row in rows}
-
-
-def adopt_recovered(tx: Transaction, names: Iterable[str], workflow: str) -> None:
-    """Assign the recovered channels among the given ones to the workflow that declares them."""
-    tx.connection.execute(
-        update(tables.channel)
-        .where(tables.channel.c.name.in_(list(names)), tables.channel.c.workflow == RECOVERED)
-        .values(workflow=workflow)
-    )
 
 
 def put_task(
@@ -642,67 +521,10 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
     return found
 
 
-def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
-    """Return the given channels whose changes any task reads: replaced rows are looked up when they are written."""
-    return frozenset(_read_as(tx, (Mode.CHANGES,)).keys() & set(channels))
-
-
-def incremental_readers(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
-    """Return the views and other tasks that read what is new in any of the given channels, in any mode.
-
-    Raises:
-        NotCached: the transaction is brief, and this was not looked up since the registered tasks changed.
-    """
-    found = _read_as(tx, tuple(mode for mode in Mode if mode.advances))
-    return frozenset().union(*(found.get(name, ()) for name in channels))
-
-
-def _read_as(tx: Transaction, modes: tuple[Mode, ...]) -> Mapping[str, set[str]]:
-    """Return the channels that live logic versions read in one of some modes, each with its views and other tasks."""
-    known = tx.definitions("read_as")
-    if modes not in known:
-        if tx.brief:  # all tasks are searched
-            raise NotCached
-        values = [mode.value for mode in modes]
-        ports, task = cast(tables.variant.c.ports, Text), tables.task.c
-        query = (
-            select(tables.variant.c.ports, func.coalesce(task.view, task.name).label("reader"))
-            .join(tables.logic, _is_of_version())
-            .join(tables.task, task.id == tables.logic.c.task_id)
-            .where(tables.logic.c.live, or_(*(ports.contains(json.dumps(value)) for value in values)))
-        )
-        found: dict[str, set[str]] = {}
-        for row in tx.connection.execute(query):
-            for _, name, mode in row.ports:
-                if mode in values:
-                    found.setdefault(name, set()).add(row.reader)
-        known[modes] = found
-    mapping: Mapping[str, set[str]] = known[modes]
-    return mapping
-
-
-def _is_of_version() -> ColumnElement[bool]:
+def is_of_version() -> ColumnElement[bool]:
     """Return the condition that a variant belongs to a logic version."""
     logic, variant = tables.logic.c, tables.variant.c
     return and_(logic.task_id == variant.task_id, logic.version == variant.logic)
-
-
-def readers(tx: Transaction, channel: str) -> tuple[TaskVersion, ...]:
-    """Return the live logic versions that read a channel and do not write it, by task, newest first.
-
-    Raises:
-        NotFound: there is no such channel.
-    """
-    channel_id(tx, channel)
-    ports = cast(tables.variant.c.ports, Text)
-    names = tx.connection.execute(
-        select(tables.task.c.name)
-        .join(tables.variant, tables.task.c.id == tables.variant.c.task_id)
-        .join(tables.logic, _is_of_version())
-        .where(tables.logic.c.live, ports.contains(json.dumps(channel), autoescape=True))
-    ).scalars()
-    found = live_versions(tx, names)
-    return tuple(each for name in sorted(found) for each in found[name] if channel in each.task.reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -856,48 +678,6 @@ def task_id(tx: Transaction, name: str) -> int:
 
 def _unknown(tx: Transaction, name: str) -> NotFound:
     return NotFound("there is no such task", task=name, hint=closest_name(name, task_names(tx)))
-
-
-def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the active tasks that write each of the given channels, by channel; none for source channels."""
-    wanted = list(channels)
-    if not wanted:
-        return {}
-    text = cast(tables.logic.c.writes, Text)
-    query = (
-        select(tables.task.c.name, tables.logic.c.writes)
-        .join(tables.logic, tables.logic.c.task_id == tables.task.c.id)
-        .where(tables.logic.c.live)
-    )
-    if len(wanted) <= _FEW:
-        query = query.where(or_(*(text.contains(json.dumps(name), autoescape=True) for name in wanted)))
-    found: dict[str, dict[str, None]] = {channel: {} for channel in wanted}
-    for row in tx.connection.execute(query.order_by(tables.task.c.name)):
-        for channel in row.writes:
-            if channel in found:
-                found[channel][row.name] = None
-    return {channel: tuple(names) for channel, names in found.items()}
-
-
-_FEW = 10
-"""Number of channels above which reading the outputs of all tasks is faster than searching for each channel."""
-
-
-def upstream_tasks(tx: Transaction, channels: Collection[str]) -> tuple[str, ...]:
-    """Return the tasks that write some channels, and those that these channels are computed from."""
-    known, key = tx.definitions("upstream_tasks"), frozenset(channels)
-    if key not in known:
-        found: dict[str, None] = {}
-        seen, waiting = set[str](), set(channels)
-        while waiting:
-            seen |= waiting
-            names = [name for each in writers(tx, waiting).values() for name in each if name not in found]
-            found |= dict.fromkeys(names)
-            tasks = [versions[0].task for versions in live_versions(tx, names).values()] if names else []
-            waiting = {name for task in tasks for name in (*task.reads, *task.sources)} - seen
-        known[key] = tuple(found)
-    upstream: tuple[str, ...] = known[key]
-    return upstream
 
 
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:

@@ -5,7 +5,7 @@ See `kilonova.model.required_columns`; logic evolution, section 3.3.1.
 
 from __future__ import annotations
 
-from kilonova.catalog import channel_store, events, registry
+from kilonova.catalog import channel_store, events, registry, task_graph
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion
 from kilonova.model.event import EventKind
@@ -22,7 +22,7 @@ def alert_readers(tx: Transaction, run: int, channel: str) -> None:
     """
     state = channel_store.channel_state(tx, channel)
     versions: dict[str, list[TaskVersion]] = {}
-    for each in registry.readers(tx, channel):
+    for each in task_graph.readers(tx, channel):
         versions.setdefault(each.task.name, []).append(each)
     for name, live in versions.items():
         running = registry.running_versions(live)

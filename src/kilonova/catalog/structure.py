@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sqlalchemy import Text, cast, func, insert, or_, select, update
 
-from kilonova.catalog import channel_store, codec, registry, tables
+from kilonova.catalog import channel_registry, channel_store, codec, registry, tables
 from kilonova.catalog.channel_store import channel_id
 from kilonova.catalog.database import Transaction, insert_all, is_among
 from kilonova.model.channel import Channel, ChannelState, PointState
@@ -46,7 +46,7 @@ def add_copy(tx: Transaction, channel: Channel, origin: ChannelState, task: str,
     Returns:
         The numbers of the blocks.
     """
-    registry.add_channels(tx, [channel], workflow)
+    channel_registry.add_channels(tx, [channel], workflow)
     old, new = channel_id(tx, origin.channel.name), channel_id(tx, channel.name)
     last, point, output = origin.latest_readable, tables.point, tables.run_output
     mine = point.c.channel_id == old, point.c.number <= last, point.c.number >= origin.first_retained

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.catalog.registry import upstream_tasks
+from kilonova.catalog.task_graph import upstream_tasks
 from kilonova.catalog.validity import validities
 from kilonova.model.channel import ChannelState
 from kilonova.model.version import START, Path, Reflection, Validity, Version

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kilonova.catalog import channel_store, registry
+from kilonova.catalog import channel_store, task_graph
 from kilonova.catalog.database import Transaction
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.run_events import RunStarted
@@ -124,7 +124,7 @@ def _rewrite(
 
     def prepare(tx: Transaction) -> RunPlan[tuple[ChannelState, tuple[Part, ...]]] | None:
         state = channel_store.channel_state(tx, channel)
-        parts = choose(state, [reader.cursor(channel) for reader in registry.readers(tx, channel)])
+        parts = choose(state, [reader.cursor(channel) for reader in task_graph.readers(tx, channel)])
         if not parts:
             return None
         pins = tuple(block.number for part in parts for block in part.read)

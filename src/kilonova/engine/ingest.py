@@ -9,7 +9,7 @@ from typing import Any, Never
 
 from pyspark.errors import PySparkException
 
-from kilonova.catalog import channel_store, ingest_keys, registry
+from kilonova.catalog import channel_registry, channel_store, ingest_keys, task_graph
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.schema_alerts import alert_readers
 from kilonova.engine.interfaces import Frame, WarehouseInterface
@@ -84,7 +84,7 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
             relation is to be written to a channel that is.
     """
     state = channel_store.channel_state(tx, channel)
-    writers = registry.writers(tx, [channel])[channel]
+    writers = task_graph.writers(tx, [channel])[channel]
     several = state.channel.several_writers
     if writers and not several:
         raise DeclarationError(
@@ -99,7 +99,7 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
             hint="Ingest a delta",
         )
     pins = tuple(block.number for block in state.snapshot(state.latest_readable).blocks)
-    return IngestTarget(state, channel in registry.followed_channels(tx, [channel]), pins)
+    return IngestTarget(state, channel in task_graph.followed_channels(tx, [channel]), pins)
 
 
 def write_ingested(
@@ -206,7 +206,7 @@ def column_participants(target: IngestTarget, block: Block | None) -> tuple[Part
     if block is None:
         return ()
     new, channel = new_columns(target, block), target.state.channel
-    add = partial(registry.add_columns, channel=channel, new=new)
+    add = partial(channel_registry.add_columns, channel=channel, new=new)
     alert = partial(alert_readers, channel=channel.name)
     found = (Participant(on_commit=add),) if new else ()
     return (*found, Participant(on_commit=alert)) if target.state.has_other_columns(block) else found

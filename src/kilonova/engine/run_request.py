@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import assert_never
 
-from kilonova.catalog import bindings, firings, registry
+from kilonova.catalog import bindings, firings, task_graph
 from kilonova.catalog.bindings import tasks_of
 from kilonova.catalog.bounds import inconsistency_limits
 from kilonova.catalog.database import Transaction
@@ -163,7 +163,7 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
             steps=tuple((state, needs[state.task.name]) for state in order),
             channels=known.channels,
             until=until,
-            followed=registry.followed_channels(tx, writes),
+            followed=task_graph.followed_channels(tx, writes),
             variants=request.claimed.scope.variants if isinstance(request, RunFirings) else {},
             limits={name: limit for name, limit in inconsistency_limits(tx).items() if name in writes},
         ),
@@ -264,5 +264,5 @@ def _schema_producers(
     """Return the tasks that determine the columns of inputs of chosen tasks to which nothing was written yet."""
     read = dict.fromkeys(channel for state in states for channel in state.task.reads)
     unknown = [name for name in read if channels[name].schema_at(channels[name].latest_readable) is None]
-    writers = registry.writers(tx, unknown)
+    writers = task_graph.writers(tx, unknown)
     return [name for channel in unknown for name in writers[channel] if needs.get(name) is not RunReason.COLUMNS]

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from kilonova.catalog import channel_store, events, registry, stored_blocks
+from kilonova.catalog import channel_store, events, registry, stored_blocks, task_graph
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.manifest import digest, manifest_to_text
 from kilonova.catalog.planner_input import load_planner_input
@@ -258,7 +258,7 @@ def drop_blocks(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:
         for channel, numbers in lost.items():
             channel_store.remove_blocks(tx, channel, numbers)
         for channel, state in channel_store.channel_states(tx, lost).items():
-            for reader in registry.readers(tx, channel):
+            for reader in task_graph.readers(tx, channel):
                 if reader.started and not _goes_on(state, reader.cursor(channel), reader.task):
                     registry.move_cursors(tx, reader.task.name, reader.logic, ())
 

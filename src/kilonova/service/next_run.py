@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from kilonova.catalog import registry
+from kilonova.catalog import task_graph
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.engine.compilation import compile_variant
@@ -121,7 +121,7 @@ def _read_ports(
     known = len(inputs) == len(ports) and all(each.reading.schema is not None for each in inputs)
     if not logic.derived or not known or migrating:
         return {port.name for port in ports}
-    strong = bool(registry.followed_channels(tx, choice.state.task.writes))
+    strong = bool(task_graph.followed_channels(tx, choice.state.task.writes))
     compiled = compile_variant(choice, tuple(inputs), channels, LayoutThresholds(), strong=strong)
     looked_up = {read.port for read in compiled.inputs.values()} if compiled is not None else set()
     return looked_up | {port.name for port in ports if port.mode.advances}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kilonova.catalog import bindings, bounds, channel_store, deferred, events, files, registry
+from kilonova.catalog import bindings, bounds, channel_registry, channel_store, deferred, events, files, registry
 from kilonova.catalog.database import Transaction
 from kilonova.errors import Conflict
 from kilonova.model.channel import Channel, declared_output
@@ -42,24 +42,26 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
 
 def _apply_channels(tx: Transaction, plan: WorkflowPlan) -> None:
     """Add and change the channels of a plan."""
-    registry.add_channels(tx, (c.channel for c in plan.channels if c.action is Action.ADD), plan.workflow)
+    channel_registry.add_channels(tx, (c.channel for c in plan.channels if c.action is Action.ADD), plan.workflow)
     migrated = {name for item in plan.tasks if item.task.migrations for name in item.task.writes}
     later = {name for item in plan.tasks if item.continues is not None for name in item.task.writes}
     for change in plan.channels:
         name = change.channel.name
         if change.action is Action.CHANGE and name in later:
             known = channel_store.channel(tx, name)
-            registry.update_channel_metadata(tx, declared_output(change.channel, known))
+            channel_registry.update_channel_metadata(tx, declared_output(change.channel, known))
         elif change.reshaped and name in migrated and change.channel.schema is None:
             schema = channel_store.channel(tx, name).schema
-            registry.change_channel(tx, replace(change.channel, schema=schema, adopts=True))
+            channel_registry.change_channel(tx, replace(change.channel, schema=schema, adopts=True))
         elif change.reshaped:
-            registry.change_channel(tx, change.channel)
+            channel_registry.change_channel(tx, change.channel)
         elif change.action is Action.CHANGE:
-            registry.update_channel_metadata(tx, change.channel)
+            channel_registry.update_channel_metadata(tx, change.channel)
         if change.retried:
             files.retry_files(tx, change.channel.name, None, files.RETRIED)
-    registry.adopt_recovered(tx, {change.channel.name: change.channel for change in plan.channels}, plan.workflow)
+    channel_registry.adopt_recovered(
+        tx, {change.channel.name: change.channel for change in plan.channels}, plan.workflow
+    )
 
 
 def _apply_tasks(tx: Transaction, plan: WorkflowPlan) -> None:
@@ -82,7 +84,7 @@ def _apply_tasks(tx: Transaction, plan: WorkflowPlan) -> None:
             for name in item.task.writes:
                 known = declared.get(name) or replace(channel_store.channel(tx, name), schema=None)
                 if known.schema is None and not item.task.migrations:
-                    registry.change_channel(tx, known)
+                    channel_registry.change_channel(tx, known)
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
 
@@ -97,7 +99,7 @@ def _restore_outputs(tx: Transaction, task: str, logic: int) -> None:
         state = channel_store.channel_state(tx, output.name)
         written = state.written_schema(state.latest_readable)
         schema = output.schema and identified(output.schema, written, state.latest)
-        registry.change_channel(tx, declared_output(state.channel, replace(output, schema=schema)))
+        channel_registry.change_channel(tx, declared_output(state.channel, replace(output, schema=schema)))
 
 
 def check_all_seen(tx: Transaction, plan: WorkflowPlan, seen: Mapping[str, int]) -> None:

@@ -17,6 +17,7 @@ from kilonova.catalog import (
     registry,
     servers,
     subscriptions,
+    task_graph,
     tokens,
     workflow_files,
 )
@@ -278,7 +279,8 @@ class ProjectReader:
         with self.catalog.reading() as tx:
             state = channel_store.channel_state(tx, channel)
             return tuple(
-                _lag(each.task.name, each.logic, state, each.cursor(channel)) for each in registry.readers(tx, channel)
+                _lag(each.task.name, each.logic, state, each.cursor(channel))
+                for each in task_graph.readers(tx, channel)
             )
 
     def binding(self, name: str) -> bindings.RegisteredBinding:
@@ -417,7 +419,7 @@ def _summaries(tx: Transaction, runs: Sequence[Run]) -> list[RunSummary]:
 
 
 def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:
-    found, writers = channel_store.channel_states(tx, names), registry.writers(tx, names)
+    found, writers = channel_store.channel_states(tx, names), task_graph.writers(tx, names)
     return [ChannelStatus(state=found[name], writers=writers[name]) for name in names]
 
 

@@ -11,7 +11,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, channel_store, deferred, events, registry, stored_blocks, workflow_files
+from kilonova.catalog import (
+    bindings,
+    channel_store,
+    deferred,
+    events,
+    registry,
+    stored_blocks,
+    task_graph,
+    workflow_files,
+)
 from kilonova.catalog.deferred import DeferredWorkflow
 from kilonova.catalog.manifest import digest, manifest_to_text
 from kilonova.engine.run_recovery import delete_doomed_blocks
@@ -401,7 +410,7 @@ class Registration:
         with self._catalog.writing() as tx:
             state = channel_store.channel_state(tx, channel)
             tasks = registry.tasks(tx)
-            readers = dict.fromkeys(version.task.name for version in registry.readers(tx, channel))
+            readers = dict.fromkeys(version.task.name for version in task_graph.readers(tx, channel))
             if readers:
                 problem = f"the channel is read by {', '.join(readers)}"
                 raise DeclarationError(problem, channel=channel, hint="Drop those first")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, channel_store, registry
+from kilonova.catalog import bindings, channel_registry, channel_store, registry
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import VersionRecord
 from kilonova.errors import DeclarationError, NotFound
@@ -54,7 +54,7 @@ def earlier_definition(tx: Transaction, name: str, version: int | None = None) -
     chosen = [newest[each] for each in names]
     restored = tuple(replace(old[each], migrations=(), schedule=known.task.schedule) for each in names)
     states = channel_store.channel_states(tx)
-    owners = registry.channel_owners(tx)
+    owners = channel_registry.channel_owners(tx)
     outputs = {channel.name: channel for each in chosen for channel in each.outputs}
     if missing := {output for each in chosen for output in each.writes} - outputs.keys():
         raise _impossible(f"the declaration of the channel {min(missing)} is not known", name, workflow)

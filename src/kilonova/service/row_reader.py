@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import channel_store, registry
+from kilonova.catalog import channel_store, registry, task_graph
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.errors import BlockDamaged, BoundViolated, NotFound, StorageFailed
@@ -176,7 +176,7 @@ class RowReader:
         """Return the columns by which the rows of a view with ORDER BY and LIMIT are ordered; none for others."""
         with self._catalog.reading() as tx:
             state = channel_store.channel_state(tx, channel)
-            tasks = registry.tasks(tx, registry.writers(tx, [channel])[channel]).values()
+            tasks = registry.tasks(tx, task_graph.writers(tx, [channel])[channel]).values()
         written = next((known.task.written for known in tasks if known.task.view == channel), "")
         schema = state.current.schema
         return row_order(written, schema.names) if written and schema is not None else ()

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kilonova.catalog import channel_store, registry, structure
+from kilonova.catalog import channel_store, registry, structure, task_graph
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import Conflict, DeclarationError
@@ -262,7 +262,7 @@ def _insert(
     """Insert tasks after a channel; return their channels with the numbers of the blocks that these have."""
     placed = {}
     channel = inserted.old
-    after = {channel, *registry.writers(tx, [channel])[channel]}
+    after = {channel, *task_graph.writers(tx, [channel])[channel]}
     for task in inserted.between:
         origin = channel_store.channel_state(tx, channel)
         current, declared = origin.current, workflow.channel(task.writes[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kilonova.catalog import registry
+from kilonova.catalog import registry, task_graph
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import published_channels
 from kilonova.catalog.runs import cost_samples
@@ -260,7 +260,7 @@ def _new_version(
     samples = cost_samples(tx, [task.name]).get(task.name, ())
     own = {name: every.changes[name].channel for name in task.writes}
     published = published_channels(task)
-    readers = registry.incremental_readers(tx, published).union(*(every.readers.get(name, ()) for name in published))
+    readers = task_graph.incremental_readers(tx, published).union(*(every.readers.get(name, ()) for name in published))
     migration = plan_migration(task, versions, every.expected, own, samples, obstacle, readers)
     if handover.text:
         detail += f"; {handover.text}"

@@ -9,7 +9,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from kilonova.catalog import bindings, bounds, channel_store, deferred, registry
+from kilonova.catalog import bindings, bounds, channel_registry, channel_store, deferred, registry
 from kilonova.catalog.database import Transaction
 from kilonova.errors import Conflict, DeclarationError
 from kilonova.model.binding import Binding, validate_bindings
@@ -184,8 +184,8 @@ def plan_changes(
     registered = {name: versions[0] for name, versions in live.items()}
     states = channel_store.channel_states(tx)
     declared = with_waiting(states, [each[0] for each in live.values() if each[0].workflow == workflow.name])
-    owners = registry.channel_owners(tx)
-    recovered = {name for name, owner in owners.items() if owner == registry.RECOVERED}
+    owners = channel_registry.channel_owners(tx)
+    recovered = {name for name, owner in owners.items() if owner == channel_registry.RECOVERED}
     owners |= dict.fromkeys(recovered, workflow.name)
     bound = bindings.bindings(tx)
     whole = _without_conflicts(workflow, registered, states, bound)
@@ -376,7 +376,7 @@ def with_structure(plan: WorkflowPlan, notes: Mapping[str, str]) -> WorkflowPlan
 
 def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
     """Return the registered channels of other workflows, which this one may read."""
-    owners = registry.channel_owners(tx)
+    owners = channel_registry.channel_owners(tx)
     return tuple(item.channel for name, item in channel_store.channel_states(tx).items() if owners[name] != workflow)
 
 

@@ -9,7 +9,18 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event, select
 
-from kilonova.catalog import bindings, channel_store, events, files, firings, gc_roots, registry, runs, tables
+from kilonova.catalog import (
+    bindings,
+    channel_registry,
+    channel_store,
+    events,
+    files,
+    firings,
+    gc_roots,
+    registry,
+    runs,
+    tables,
+)
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.read_models import run_queries
 from kilonova.catalog.read_models.overview import Overview, overview
@@ -71,9 +82,9 @@ class History:
         self.tasks = dict(TASKS)
         self.sources = list(SOURCES)
         with catalog.writing() as tx:
-            registry.add_channels(tx, [a_channel(name) for name in SOURCES], "w")
+            channel_registry.add_channels(tx, [a_channel(name) for name in SOURCES], "w")
             outputs = [channel for task in TASKS.values() for channel in task.writes]
-            registry.add_channels(tx, [a_channel(name, Upsert(("id",))) for name in outputs], "w")
+            channel_registry.add_channels(tx, [a_channel(name, Upsert(("id",))) for name in outputs], "w")
             registry.put_tasks(tx, TASKS.values(), "w")
             bound = [Binding(name=name, tasks=(name,), triggers=(), implicit=True) for name in TASKS]
             bindings.put(tx, "w", bound)
@@ -283,9 +294,9 @@ def test_what_lies_above_a_reserved_point_does_not_count(catalog: Catalog) -> No
 def test_channels_and_tasks_are_described(catalog: Catalog) -> None:
     inbox = replace(a_channel("clicks"), watch=WatchedDirectory(location="inbox"))
     with catalog.writing() as tx:
-        registry.add_channels(tx, [inbox, a_channel("prices"), a_channel("bad")], "shop")
+        channel_registry.add_channels(tx, [inbox, a_channel("prices"), a_channel("bad")], "shop")
         registry.put_tasks(tx, [TASKS["totals"], TASKS["either"]], "other")
-        registry.add_channels(tx, [a_channel("good")], "shop")
+        channel_registry.add_channels(tx, [a_channel("good")], "shop")
     found = glanced(catalog)
     assert {name: each.watched for name, each in found.channels.items()} == {
         "bad": False,

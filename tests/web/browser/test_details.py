@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import kilonova as kn
-from kilonova.catalog import channel_store, firings, registry, runs, servers
+from kilonova.catalog import channel_registry, channel_store, firings, runs, servers
 from kilonova.catalog.database import Catalog
 from kilonova.model.run import RunInput, RunKind
 from kilonova.model.schema import Column, Schema
@@ -63,7 +63,7 @@ def history(catalog: Catalog) -> dict[str, int]:
     wrote(catalog, {"sold": SOLD})
     with catalog.writing() as tx:
         news = channel_store.channel(tx, "news")
-        registry.add_columns(tx, 1, news, [Column("language", "string")])
+        channel_registry.add_columns(tx, 1, news, [Column("language", "string")])
     found = {"idle": wrote(catalog, {"large": Writing(empty=True)}, task="large", read=[("sold", 1)])}
     wrote(catalog, {"large": Writing(rows=4)}, task="large", read=[("sold", 1)])
     wrote(catalog, {"daily": Writing(rows=4)}, task="daily", read=[("sold", 1)])
