@@ -389,11 +389,16 @@ def test_a_version_is_retracted_once_it_is_seen_what_it_has_touched(shop: Projec
     assert "/tasks/per_user/retraction?version=1" in read(client.get("/tasks/per_user")).links
     page = client.get("/tasks/per_user/retraction?version=1")
     assert "An earlier definition is registered again" in page.text
-    assert "/tasks/per_user/retraction/plan?version=1" in read(page).loads
+    assert "/tasks/per_user/retraction/plan?version=1&recompute=false" in read(page).loads
     part = client.get("/tasks/per_user/retraction/plan?version=1")
     for words in ("per_user", "1 to 2", "reflects it", "a new logic version migrates or recomputes its output"):
         assert words in part.text, words
-    assert "/api/v1/tasks/per_user/versions/1/retract?wait=false" in read(part).actions
+    assert "/api/v1/tasks/per_user/versions/1/retract?recompute=false&wait=false" in read(part).actions
+    recomputed = "/tasks/per_user/retraction?version=1&recompute=true"
+    assert recomputed in read(part).links
+    assert "/tasks/per_user/retraction/plan?version=1&recompute=true" in read(client.get(recomputed)).loads
+    part = client.get("/tasks/per_user/retraction/plan?version=1&recompute=true")
+    assert "/api/v1/tasks/per_user/versions/1/retract?recompute=true&wait=false" in read(part).actions
     read(client.get("/tasks/per_user/retraction?version=9"), 404)
     with shop.catalog.writing() as tx:
         registry.retract(tx, "per_user", 1)

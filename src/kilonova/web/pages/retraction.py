@@ -18,22 +18,21 @@ router = APIRouter()
 
 
 @router.get("/tasks/{name}/retraction")
-def retraction(page: CurrentPage, name: str, version: Number) -> Response:
+def retraction(page: CurrentPage, name: str, version: Number, recompute: bool = False) -> Response:
     """Show what retracting a logic version of a task would repair."""
     task = page.project.reader.task(name).registered
     history = page.project.reader.logic_history(name)
     if version not in {each.logic for each in history}:
         numbers = ", ".join(str(each.logic) for each in reversed(history))
         raise NotFound(f"there is no logic version {version}", task=name, hint=f"The versions are {numbers}")
-    return page.show(
-        "retraction.html", workflow=page.project.reader.workflow(task.workflow), task=task, version=version
-    )
+    workflow = page.project.reader.workflow(task.workflow)
+    return page.show("retraction.html", workflow=workflow, task=task, version=version, recompute=recompute)
 
 
 @router.get("/tasks/{name}/retraction/plan", dependencies=ADMIN)
-async def retraction_plan(page: CurrentPage, name: str, version: Number) -> Response:
+async def retraction_plan(page: CurrentPage, name: str, version: Number, recompute: bool = False) -> Response:
     """Return a part of a page: the points that a logic version has touched, and how they are repaired."""
-    asked: dict[str, Any] = {"task": name, "version": version, "to": None, "recompute": False}
+    asked: dict[str, Any] = {"task": name, "version": version, "to": None, "recompute": recompute}
     try:
         found = await page.context.operations.done("retract", client=page.request, dry_run=True, **asked)
     except OperationFailed as error:
@@ -41,9 +40,15 @@ async def retraction_plan(page: CurrentPage, name: str, version: Number) -> Resp
     except KilonovaError as error:
         return page.show("retraction_plan.html", problem=error.to_dict())
     touched = [{**each, "points": describe_points(ranges_of(each["points"]))} for each in found["touched"]]
-    action = f"/api/v1/tasks/{quote(name, safe='')}/versions/{version}/retract"
+    action = f"/api/v1/tasks/{quote(name, safe='')}/versions/{version}/retract?recompute={str(recompute).lower()}"
     return page.show(
-        "retraction_plan.html", problem=None, task=name, found={**found, "touched": touched}, action=action
+        "retraction_plan.html",
+        problem=None,
+        task=name,
+        version=version,
+        recompute=recompute,
+        found={**found, "touched": touched},
+        action=action,
     )
 
 
