@@ -33,8 +33,8 @@ class TouchedChannel:
 
     Attributes:
         channel: the channel.
-        points: the points, in order.
-        newest: whether the newest readable point is among them.
+        points: the points, in order, whose rows were computed by it, or from such rows.
+        newest: whether the newest readable point reflects it: not if later runs by other versions changed nothing.
     """
 
     channel: str
@@ -78,20 +78,22 @@ def plan_retraction(task: str, logic: int, known: PlannerInput, *, recompute: bo
         state = known.newest[each.name]
         for output in each.writes:
             own = known.channels[output]
-            before = own.version(own.latest_readable)
+            before = own.reflected(own.latest_readable)
             if logic not in before.logics(task) and not (recompute and each.name == task):
                 continue
             if each.name == task:
                 step = RepairStep.RECOMPUTE if recompute else _own_step(state, logic)
                 after = before.with_logic(task, logic, logic + 1)
             else:
-                step, after = _step(state, before, known.channels, repaired, (task, logic))
+                step, after = _step(state, own, known.channels, repaired, (task, logic))
             if own.channel.several_writers and step is not RepairStep.CHANGES:
                 step = RepairStep.DROP
             repaired[output] = after
             steps[each.name] = max(step, steps.get(each.name, step), key=tuple(RepairStep).index)
     touched = (_touched(name, state, task, logic) for name, state in sorted(known.channels.items()))
-    return Retraction(task=task, logic=logic, touched=tuple(each for each in touched if each.points), steps=steps)
+    return Retraction(
+        task=task, logic=logic, touched=tuple(each for each in touched if each.points or each.newest), steps=steps
+    )
 
 
 def _own_step(state: TaskState, logic: int) -> RepairStep:
@@ -102,7 +104,7 @@ def _own_step(state: TaskState, logic: int) -> RepairStep:
 
 def _step(
     state: TaskState,
-    before: Version,
+    own: ChannelState,
     channels: Mapping[str, ChannelState],
     repaired: Mapping[str, Version],
     faulty: tuple[str, int],
@@ -120,11 +122,11 @@ def _step(
         return RepairStep.RUN, whole
     if not any(variant.incremental for variant in state.task.variants):
         return RepairStep.CHANGES, whole
-    after = before
+    after, computed = own.reflected(own.latest_readable), own.version(own.latest_readable)
     advancing = {port.channel for each in state.task.variants for port in each.ports if port.mode.advances}
     for read, end in ends.items():
         start = channels[read].version(state.cursor(read)).through(name, logic) if read in advancing else end
-        after = after.advanced(start, end)
+        after = after.advanced(start, end, computed)
     if faulty[1] in after.logics(faulty[0]):
         return RepairStep.RECOMPUTE, whole
     return RepairStep.CHANGES, after
@@ -133,4 +135,5 @@ def _step(
 def _touched(name: str, state: ChannelState, task: str, logic: int) -> TouchedChannel:
     filled = (point for point in state.points if point.state is PointState.FILLED)
     points = tuple(point.number for point in filled if logic in point.version.logics(task))
-    return TouchedChannel(channel=name, points=points, newest=state.latest_distinct in points)
+    newest = logic in state.reflected(state.latest_readable).logics(task)
+    return TouchedChannel(channel=name, points=points, newest=newest)
