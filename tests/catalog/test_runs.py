@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import channel_registry, channel_store, events, registry, runs, tables
+from kilonova.catalog import channel_registry, channel_store, events, pins, registry, run_records, runs, tables
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.read_models import run_queries
 from kilonova.errors import Conflict, InvalidState, LeaseLost, NotFound
@@ -101,7 +101,7 @@ def test_a_run_that_does_not_succeed_gives_everything_back(clicks: Catalog, cloc
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:
         run, _ = begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
-        runs.pin(tx, runs.holder_of(run), [block], LEASE)
+        pins.pin(tx, pins.holder_of(run), [block], LEASE)
         named = channel_store.new_block(tx, "joined", run)
     with clicks.writing() as tx:
         if end == "fail":
@@ -245,9 +245,9 @@ def test_a_commit_moves_cursors_and_records_provenance(clicks: Catalog) -> None:
         registered = registry.tasks(tx)["joined"]
         assert registered.started
         assert [registered.cursor(name) for name in ("clicks", "users", "joined")] == [1, 0, 0]
-        (made,) = runs.outputs(tx, [run])
+        (made,) = run_records.outputs(tx, [run])
         assert (made.task, made.channel, made.point, made.block, made.rows) == ("joined", "joined", 1, block.number, 7)
-        assert runs.inputs(tx, [run]) == [
+        assert run_records.inputs(tx, [run]) == [
             (run, RunInput(task="joined", port="clicks", channel="clicks", start=0, end=1)),
             (run, RunInput(task="joined", port="users", channel="users", start=0, end=0)),
         ]
@@ -373,15 +373,15 @@ def test_a_task_that_was_declared_again_during_its_run_starts_from_scratch(click
 def test_pins_keep_blocks_until_they_run_out(clicks: Catalog, clock: Clock) -> None:
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:
-        runs.pin(tx, "reader", [block, block], timedelta(seconds=5))
-        runs.pin(tx, "reader", [block], timedelta(seconds=5))
-        runs.pin(tx, "other", [block], timedelta(seconds=50))
+        pins.pin(tx, "reader", [block, block], timedelta(seconds=5))
+        pins.pin(tx, "reader", [block], timedelta(seconds=5))
+        pins.pin(tx, "other", [block], timedelta(seconds=50))
         assert len(rows(tx, "pin")) == 2
     clock.forward(6)
     with clicks.writing() as tx:
         runs.expire(tx)
         assert [row[0] for row in rows(tx, "pin")] == ["other"]
-        runs.unpin(tx, "other")
+        pins.unpin(tx, "other")
         assert rows(tx, "pin") == []
 
 
@@ -389,7 +389,7 @@ def test_heartbeats_renew_pins(clicks: Catalog, clock: Clock) -> None:
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:
         run, _ = begin(tx, "joined")
-        runs.pin(tx, runs.holder_of(run), [block], LEASE)
+        pins.pin(tx, pins.holder_of(run), [block], LEASE)
     clock.forward(8)
     with clicks.writing() as tx:
         runs.renew_lease(tx, run, LEASE)
@@ -402,7 +402,7 @@ def test_heartbeats_renew_pins(clicks: Catalog, clock: Clock) -> None:
 def test_files_of_a_dropped_channel_stay_while_they_are_read(clicks: Catalog, clock: Clock) -> None:
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:
-        runs.pin(tx, "reader", [block], LEASE)
+        pins.pin(tx, "reader", [block], LEASE)
         registry.drop_task(tx, "joined")
         channel_store.drop_channel(tx, "clicks")
     with clicks.reading() as tx:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kilonova.catalog import channel_registry, channel_store, registry, runs
+from kilonova.catalog import channel_registry, channel_store, registry, run_records, runs
 from kilonova.catalog.database import Catalog
 from kilonova.model.block import Delta
 from kilonova.model.channel import PointState
@@ -83,7 +83,7 @@ def test_the_tasks_of_one_run_have_points_of_their_own(catalog: Catalog) -> None
         blocks = [a_block(channel_store.new_block(tx, "both", run), Delta(point - 1, point)) for point in (1, 2)]
         outputs = [an_output("both", point, block, f"t{point}") for point, block in enumerate(blocks, 1)]
         runs.commit(tx, run, inputs=(), outputs=outputs, advances=())
-        assert [(each.task, each.point) for each in runs.outputs(tx, [run])] == [("t1", 1), ("t2", 2)]
+        assert [(each.task, each.point) for each in run_records.outputs(tx, [run])] == [("t1", 1), ("t2", 2)]
         assert channel_store.channel_state(tx, "both").latest_readable == 2
         assert channel_store.channel_state(tx, "both").channel.several_writers
         assert not channel_store.channel_state(tx, "other").channel.several_writers

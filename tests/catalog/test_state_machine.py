@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Table
 
-from kilonova.catalog import channel_registry, channel_store, gc_roots, registry, runs, tables
+from kilonova.catalog import channel_registry, channel_store, gc_roots, pins, registry, runs, tables
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.read_models import run_queries
 from kilonova.errors import Conflict, InvalidState, LeaseLost, NotFound
@@ -140,15 +140,17 @@ class CatalogMachine(RuleBasedStateMachine):
         def start(tx: Transaction) -> object:
             number, points = runs.start(tx, kind=kind, tasks=tasks, writes=writes, owner="me", lease=LEASE)
             known = registry.tasks(tx)
-            read, pins = {}, set()
+            read, blocks = {}, set()
             for task in tasks:
                 for channel, mode in READS[task].items():
                     channel_state = channel_store.channel_state(tx, channel)
                     begin = known[task].cursor(channel) if mode.advances else 0
                     read[task, channel] = (begin, channel_state.latest_readable)
-                    pins |= {block.number for block in channel_state.delta(begin, channel_state.latest_readable).blocks}
-            runs.pin(tx, runs.holder_of(number), pins, LEASE)
-            return number, points, read, frozenset(pins)
+                    blocks |= {
+                        block.number for block in channel_state.delta(begin, channel_state.latest_readable).blocks
+                    }
+            pins.pin(tx, pins.holder_of(number), blocks, LEASE)
+            return number, points, read, frozenset(blocks)
 
         taken = {t for run in self.model.runs.values() if run.state is RunState.RUNNING for t in run.tasks}
         outcome = self.both(start)
@@ -156,14 +158,14 @@ class CatalogMachine(RuleBasedStateMachine):
         if taken & set(tasks):
             assert outcome[0] is Conflict
             return multiple()
-        number, points, read, pins = outcome
+        number, points, read, blocks = outcome
         for channel in writes:
             self.model.points[channel].append("reserved")
             assert points[channel] == len(self.model.points[channel])
         for (task, channel), (begin, end) in read.items():
             assert begin == self.model.cursors.get((task, channel), 0) if READS[task][channel].advances else begin == 0
             assert end == self.model.readable(channel)
-        self.model.runs[number] = ModelRun(tasks, points, self.model.now + 10, pins=set(pins), read=read)
+        self.model.runs[number] = ModelRun(tasks, points, self.model.now + 10, pins=set(blocks), read=read)
         return number
 
     @rule(target=going, channel=st.sampled_from(CHANNELS))
@@ -174,16 +176,16 @@ class CatalogMachine(RuleBasedStateMachine):
             if not snapshot.deltas:
                 return None
             number, _ = runs.start(tx, kind=RunKind.COMPACTION, tasks=(), writes=(), owner="me", lease=LEASE)
-            pins = [block.number for block in snapshot.blocks]
-            runs.pin(tx, runs.holder_of(number), pins, LEASE)
-            return number, channel_state.latest_distinct, frozenset(pins)
+            blocks = [block.number for block in snapshot.blocks]
+            pins.pin(tx, pins.holder_of(number), blocks, LEASE)
+            return number, channel_state.latest_distinct, frozenset(blocks)
 
         outcome = self.both(start)
         if outcome is None:
             return multiple()
         assert isinstance(outcome, tuple)
-        number, point, pins = outcome
-        self.model.runs[number] = ModelRun((), {}, self.model.now + 10, pins=set(pins), compacts=(channel, point))
+        number, point, blocks = outcome
+        self.model.runs[number] = ModelRun((), {}, self.model.now + 10, pins=set(blocks), compacts=(channel, point))
         return number
 
     @rule(number=going)
@@ -285,7 +287,7 @@ class CatalogMachine(RuleBasedStateMachine):
         def pin(tx: Transaction) -> frozenset[int]:
             channel_state = channel_store.channel_state(tx, channel)
             blocks = frozenset(block.number for block in channel_state.snapshot(channel_state.latest_readable).blocks)
-            runs.pin(tx, name, blocks, LEASE)
+            pins.pin(tx, name, blocks, LEASE)
             return blocks
 
         pinned = self.both(pin)
@@ -296,7 +298,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def reader_goes(self, data: st.DataObject) -> None:
         if self.model.readers:
             name = data.draw(st.sampled_from(sorted(self.model.readers)))
-            self.both(lambda tx: runs.unpin(tx, name))
+            self.both(lambda tx: pins.unpin(tx, name))
             del self.model.readers[name]
 
     @rule(provenance=st.sampled_from(Provenance))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kilonova as kn
-from kilonova.catalog.runs import cost_samples
+from kilonova.catalog.run_records import cost_samples
 from kilonova.model.run import InputSize, RefreshMethod
 from kilonova.schedule.costs import CostModel
 from kilonova.service.project import Project

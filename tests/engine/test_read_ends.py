@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kilonova as kn
-from kilonova.catalog import channel_store, runs
+from kilonova.catalog import channel_store, run_records
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.read_models import run_queries
 from kilonova.engine.run_request import RunDue, RunTasks
@@ -142,7 +142,7 @@ def test_what_is_held_back_is_read_later_once(begin: Any) -> None:
     assert (cursors(project, "d"), project.due()) == ({"c0": 4}, {})
     assert relation(project, "d") == relation(project, "c0")
     with project.catalog.reading() as tx:
-        inputs = runs.inputs(tx, [run.number for run in run_queries.runs(tx)])
+        inputs = run_records.inputs(tx, [run.number for run in run_queries.runs(tx)])
     assert sorted((item.start, item.end) for _, item in inputs if item.task == "d") == [(0, 2), (2, 3), (3, 4)]
 
 

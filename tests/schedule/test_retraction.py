@@ -14,6 +14,7 @@ from kilonova.model.task import Mode, Task
 from kilonova.model.version import Version
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.due import PlannerInput, TaskState
+from kilonova.schedule.reflected_versions import newest_reflected_versions, reflected_version
 from kilonova.schedule.retraction import RepairStep, plan_retraction
 from tests.catalog.building import a_task
 from tests.databases import NOON
@@ -87,7 +88,7 @@ class World:
         )
 
     def touched(self, name: str) -> bool:
-        return FAULTY in self.reflected(name).logics("faulty")
+        return FAULTY in newest_reflected_versions(self.known())[name].logics("faulty")
 
     def points(self, name: str) -> tuple[Point, ...]:
         found = [
@@ -145,6 +146,13 @@ def test_the_repair_steps_are_enough_and_nothing_is_recomputed_needlessly(world:
         elif step is RepairStep.CHANGES:
             world.run(name)
         assert not world.touched(name)
+
+
+@given(worlds())
+def test_the_versions_that_newest_points_reflect_are_found_all_at_once(world: World) -> None:
+    known = world.known()
+    found = newest_reflected_versions(known)
+    assert found == {name: reflected_version(known, name, len(world.versions[name]) - 1) for name in world.versions}
 
 
 def test_a_lookup_that_is_not_followed_needs_a_recomputation() -> None:

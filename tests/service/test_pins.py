@@ -124,18 +124,18 @@ class TestRenewal:
             made.close()
 
     def test_leases_are_renewed_during_a_read(self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-        from kilonova.catalog import runs
+        from kilonova.catalog import pins
 
         with_channels(catalog, "source")
         _, block = ingested(catalog, "source")
         renewed = threading.Semaphore(0)
-        renew = runs.renew_pins
+        renew = pins.renew_pins
 
         def seen(*arguments: object) -> None:
             renewed.release()
             renew(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(runs, "renew_pins", seen)
+        monkeypatch.setattr(pins, "renew_pins", seen)
         held = Pins(catalog, timedelta(seconds=0.01))
         with catalog.writing() as tx:
             holder = held.pin(tx, [block])

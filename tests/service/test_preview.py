@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import kilonova as kn
-from kilonova.catalog import runs
+from kilonova.catalog import pins
 from kilonova.errors import DeclarationError, TaskFailed
 from kilonova.model.sample import sample_of
 from kilonova.service.affected_channels import DownstreamEffect
@@ -124,8 +124,8 @@ def test_a_branch_whose_process_was_killed_is_collected(filled: Project) -> None
         assert filled.collect_garbage().branches == 0
         assert len(branches()) == 1
         with filled.catalog.writing() as tx:
-            (holder,) = runs.holders(tx)
-            runs.unpin(tx, holder)
+            (holder,) = pins.holders(tx)
+            pins.unpin(tx, holder)
         assert filled.collect_garbage().branches == 1
         assert not branches()
     assert len(filled.rows("large")[1]) == 5

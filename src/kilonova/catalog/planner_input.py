@@ -10,7 +10,7 @@ from kilonova.catalog import bindings, registry, task_graph
 from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion, live_versions
-from kilonova.catalog.runs import cost_samples, last_begun
+from kilonova.catalog.run_records import cost_samples, last_begun
 from kilonova.model.task import Task
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.due import PlannerInput, TaskState

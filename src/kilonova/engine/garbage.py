@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from kilonova.catalog import channel_store, gc_roots, runs
+from kilonova.catalog import channel_store, gc_roots, pins
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.interfaces import BlockStore
 from kilonova.engine.run_events import Listener
@@ -178,8 +178,8 @@ def _delete_branches(catalog: Catalog, files: BlockStore) -> int:
     """Delete the branches whose pins have expired, as those of processes do that were killed; return their number."""
     known = files.branches()
     with catalog.reading() as tx:  # a branch has its pins before its directory
-        held = runs.holders(tx)
-    abandoned = [name for name in known if runs.holder_of_branch(name) not in held]
+        held = pins.holders(tx)
+    abandoned = [name for name in known if pins.holder_of_branch(name) not in held]
     for name in abandoned:
         files.delete_branch(name)
     return len(abandoned)

@@ -13,7 +13,8 @@ therefore valid from the beginning of those in `version` until the end of those 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from kilonova.model.channel import ChannelState
 from kilonova.model.version import Version
@@ -31,14 +32,42 @@ def reflected_version(known: PlannerInput, channel: str, point: int) -> Version:
     state = known.channels.get(channel)
     if state is None:
         return Version()
-    version = state.reflected(point)
     if not state.is_equivalent(point, state.latest_readable):
-        return version
-    for writer in known.workflow.writers(channel):
+        return state.reflected(point)
+    return _of_newest(known, state, partial(reflected_version, known))
+
+
+def newest_reflected_versions(known: PlannerInput) -> dict[str, Version]:
+    """Return the newest version that the newest readable point of each channel reflects.
+
+    Args:
+        known: all tasks and channels.
+    """
+    found = {name: state.reflected(state.latest_readable) for name, state in known.channels.items()}
+
+    def reflected(channel: str, point: int) -> Version:
+        state = known.channels[channel]
+        is_newest = state.is_equivalent(point, state.latest_readable)
+        return found[channel] if is_newest else state.reflected(point)
+
+    for task in known.workflow.order():  # inputs first
+        for output in task.writes:
+            found[output] = _of_newest(known, known.channels[output], reflected)
+    return found
+
+
+_Reflected = Callable[[str, int], Version]
+"""Newest version that a point of a channel reflects."""
+
+
+def _of_newest(known: PlannerInput, state: ChannelState, reflected: _Reflected) -> Version:
+    """Return the newest version that the newest readable point of a channel reflects, given those of its inputs."""
+    version = state.reflected(state.latest_readable)
+    for writer in known.workflow.writers(state.channel.name):
         versions = known.versions.get(writer.name, ())
         ran = next((each for each in versions if each.started or _has_no_input(each, known.channels)), None)
         if ran is not None:
-            version = _with_inputs(known, ran, state, version)
+            version = _with_inputs(known, ran, state, version, reflected)
     return version
 
 
@@ -48,14 +77,16 @@ def _has_no_input(writer: TaskState, channels: Mapping[str, ChannelState]) -> bo
     return all(name in channels and channels[name].latest_distinct == 0 for name in inputs)
 
 
-def _with_inputs(known: PlannerInput, writer: TaskState, output: ChannelState, version: Version) -> Version:
+def _with_inputs(
+    known: PlannerInput, writer: TaskState, output: ChannelState, version: Version, reflected: _Reflected
+) -> Version:
     """Return the version of the newest point of a channel with the newest versions of what its writer has read."""
     name, logic = writer.task.name, writer.logic
     for read in dict.fromkeys(writer.task.sources if writer.detached else writer.task.reads):
         if read in writer.task.writes or read not in known.channels:
             continue
         channel, cursor = known.channels[read], writer.cursor(read)
-        newest = reflected_version(known, read, cursor).through(name, logic)
+        newest = reflected(read, cursor).through(name, logic)
         if output.latest_distinct == 0:  # nothing that the task has read so far gives a row
             version = version.joined(newest)
         else:

@@ -1,9 +1,10 @@
 r"""Pure decision of how a faulty logic version is retracted (logic evolution, 2.2, footnote 3).
 
 The points that it has touched are those whose version reflects it, in the channels of its task and all downstream. A
-channel whose newest point is among them is repaired. Once the channels before it are, the version of its newest point
-will be (V₁ \ V₂) ∪ V₃, if the task that writes it processes their changes; see `kilonova.model.version`. If nothing of
-that reflects the faulty version, the changes are enough; else the task must recompute its output.
+channel is repaired if its newest point still reflects it, although later runs by other versions have perhaps changed
+nothing (`kilonova.schedule.reflected_versions`). Once the channels before it are repaired, the version of its newest
+point will be (V₁ \ V₂) ∪ V₃, if the task that writes it processes their changes; see `kilonova.model.version`. If
+nothing of that reflects the faulty version, the changes are enough; else the task must recompute its output.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from kilonova.model.channel import ChannelState, PointState
 from kilonova.model.version import Version
 from kilonova.schedule.due import PlannerInput, TaskState
+from kilonova.schedule.reflected_versions import newest_reflected_versions
 
 
 class RepairStep(StrEnum):
@@ -72,28 +75,42 @@ def plan_retraction(task: str, logic: int, known: PlannerInput, *, recompute: bo
         known: all tasks and channels.
         recompute: whether the output of the task itself is recomputed, although it may be, or was, migrated.
     """
-    repaired: dict[str, Version] = {}
+    reflected = newest_reflected_versions(known)
+    ends = {name: _End(state.version(state.latest_readable), reflected[name]) for name, state in known.channels.items()}
     steps: dict[str, RepairStep] = {}
     for each in known.workflow.order():
         state = known.newest[each.name]
         for output in each.writes:
-            own = known.channels[output]
-            before = own.reflected(own.latest_readable)
+            own, before = known.channels[output], reflected[output]
             if logic not in before.logics(task) and not (recompute and each.name == task):
                 continue
             if each.name == task:
                 step = RepairStep.RECOMPUTE if recompute else _own_step(state, logic)
                 after = before.with_logic(task, logic, logic + 1)
+                end = _End(after, after)
             else:
-                step, after = _step(state, own, known.channels, repaired, (task, logic))
+                step, end = _step(state, own, known.channels, ends, (task, logic))
             if own.channel.several_writers and step is not RepairStep.CHANGES:
                 step = RepairStep.DROP
-            repaired[output] = after
+            ends[output] = end
             steps[each.name] = max(step, steps.get(each.name, step), key=tuple(RepairStep).index)
-    touched = (_touched(name, state, task, logic) for name, state in sorted(known.channels.items()))
+    touched = (
+        _touched(name, state, task, logic, newest=logic in reflected[name].logics(task))
+        for name, state in sorted(known.channels.items())
+    )
     return Retraction(
         task=task, logic=logic, touched=tuple(each for each in touched if each.points or each.newest), steps=steps
     )
+
+
+class _End(NamedTuple):
+    """Version of the newest point of a channel once it is repaired, and the newest version that it reflects."""
+
+    version: Version
+    reflected: Version
+
+    def through(self, task: str, logic: int) -> _End:
+        return _End(self.version.through(task, logic), self.reflected.through(task, logic))
 
 
 def _own_step(state: TaskState, logic: int) -> RepairStep:
@@ -106,34 +123,38 @@ def _step(
     state: TaskState,
     own: ChannelState,
     channels: Mapping[str, ChannelState],
-    repaired: Mapping[str, Version],
+    ends: Mapping[str, _End],
     faulty: tuple[str, int],
-) -> tuple[RepairStep, Version]:
-    """Return how a task downstream is repaired, and the version of its output then."""
+) -> tuple[RepairStep, _End]:
+    """Return how a task downstream is repaired, and the versions of its output then; see `planning.output_version`."""
     name, logic = state.task.name, state.logic
-    ends = {
-        read: repaired.get(read, channels[read].version(channels[read].latest_readable)).through(name, logic)
-        for read in state.task.reads
-    }
+    read_ends = {read: ends[read].through(name, logic) for read in state.task.reads}
+
+    def with_reflected(version: Version) -> _End:
+        reflected = version
+        for end in read_ends.values():
+            reflected = reflected.relabelled(end.version, end.reflected)
+        return _End(version, reflected)
+
     whole = Version()
-    for end in ends.values():
-        whole = whole.joined(end)
+    for end in read_ends.values():
+        whole = whole.joined(end.version)
     if not state.started:
-        return RepairStep.RUN, whole
+        return RepairStep.RUN, with_reflected(whole)
     if not any(variant.incremental for variant in state.task.variants):
-        return RepairStep.CHANGES, whole
+        return RepairStep.CHANGES, with_reflected(whole)
     after, computed = own.reflected(own.latest_readable), own.version(own.latest_readable)
     advancing = {port.channel for each in state.task.variants for port in each.ports if port.mode.advances}
-    for read, end in ends.items():
-        start = channels[read].version(state.cursor(read)).through(name, logic) if read in advancing else end
-        after = after.advanced(start, end, computed)
-    if faulty[1] in after.logics(faulty[0]):
-        return RepairStep.RECOMPUTE, whole
-    return RepairStep.CHANGES, after
+    for read, end in read_ends.items():
+        start = channels[read].version(state.cursor(read)).through(name, logic) if read in advancing else end.version
+        after = after.advanced(start, end.version, computed)
+    changed = with_reflected(after)
+    if faulty[1] in changed.reflected.logics(faulty[0]):
+        return RepairStep.RECOMPUTE, with_reflected(whole)
+    return RepairStep.CHANGES, changed
 
 
-def _touched(name: str, state: ChannelState, task: str, logic: int) -> TouchedChannel:
+def _touched(name: str, state: ChannelState, task: str, logic: int, *, newest: bool) -> TouchedChannel:
     filled = (point for point in state.points if point.state is PointState.FILLED)
     points = tuple(point.number for point in filled if logic in point.version.logics(task))
-    newest = logic in state.reflected(state.latest_readable).logics(task)
     return TouchedChannel(channel=name, points=points, newest=newest)

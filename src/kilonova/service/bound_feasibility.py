@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
-from kilonova.catalog import runs
+from kilonova.catalog import run_records
 from kilonova.catalog.bound_observation import observe_bounds
 from kilonova.catalog.database import Transaction
 from kilonova.errors import DeclarationError
@@ -101,7 +101,7 @@ def untimed_note(tx: Transaction, bound: Bound, altered: Collection[str]) -> str
     if not isinstance(bound, StalenessBound) or bound.limit == ZERO:
         return ""
     tasks = bound.path[1:]
-    samples = runs.cost_samples(tx, tasks)
+    samples = run_records.cost_samples(tx, tasks)
     if all(task not in altered and len(samples.get(task, ())) >= TIMED_RUNS for task in tasks):
         return ""
     return f"; whether runs are fast enough is known once each task has run {TIMED_RUNS} times"

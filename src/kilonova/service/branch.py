@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from kilonova.catalog import runs, tables
+from kilonova.catalog import pins, tables
 from kilonova.catalog.branching import copy_state
 from kilonova.catalog.database import Catalog
 from kilonova.service.resources import ProjectResources
@@ -50,7 +50,7 @@ def branch(origin: ProjectResources) -> Iterator[ProjectResources]:
         catalog.create()
         live = select(tables.placement.c.block_id).where(tables.placement.c.live).distinct()
         with origin.catalog.writing() as tx:
-            holder = origin.pins.pin(tx, tx.connection.execute(live).scalars(), runs.holder_of_branch(name))
+            holder = origin.pins.pin(tx, tx.connection.execute(live).scalars(), pins.holder_of_branch(name))
         origin.pins.hold(holder)
         try:
             with origin.catalog.reading() as tx, catalog.writing() as own:

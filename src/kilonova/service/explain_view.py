@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kilonova.catalog import registry
-from kilonova.catalog import runs as records
+from kilonova.catalog import registry, run_records
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input, parts
 from kilonova.errors import NotFound, closest_name
@@ -53,7 +52,7 @@ class MaintainedRelation:
     method: str
     query: str
     change: str | None
-    runs: tuple[records.OutputRecord, ...]
+    runs: tuple[run_records.OutputRecord, ...]
     outlook: str | None = None
     crossover: float | None = None
     description: str = ""
@@ -80,11 +79,11 @@ def explain(tx: Transaction, view: str, runs: int = 5) -> tuple[MaintainedRelati
         raise NotFound("the task is not a view", task=view, hint="Only views can be explained")
     observed = load_planner_input(tx, tasks)
     return tuple(
-        _kept(known.task, observed, tuple(records.last_outputs(tx, each, runs))) for each, known in tasks.items()
+        _kept(known.task, observed, tuple(run_records.last_outputs(tx, each, runs))) for each, known in tasks.items()
     )
 
 
-def _kept(task: Task, observed: PlannerInput, made: tuple[records.OutputRecord, ...]) -> MaintainedRelation:
+def _kept(task: Task, observed: PlannerInput, made: tuple[run_records.OutputRecord, ...]) -> MaintainedRelation:
     logic, state, states = change_of(task), observed.newest[task.name], observed.channels
     channels = {each: states[each].current for each in (*task.reads, task.name)}
     channel = channels[task.name]

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 
-from kilonova.catalog import runs
+from kilonova.catalog import pins
 from kilonova.catalog.database import Catalog, Transaction
 
 _logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Pins:
             The holder's name, to pass to `hold` and `release`.
         """
         holder = holder or f"reader {uuid.uuid4().hex}"
-        runs.pin(tx, holder, blocks, self._lease)
+        pins.pin(tx, holder, blocks, self._lease)
         return holder
 
     def hold(self, holder: str) -> None:
@@ -79,7 +79,7 @@ class Pins:
             if gone:
                 with self._catalog.writing() as tx:
                     for holder in gone:
-                        runs.unpin(tx, holder)
+                        pins.unpin(tx, holder)
         except Exception as error:
             _logger.debug("pins of reads were not deleted, and will expire: %s", error)
 
@@ -106,6 +106,6 @@ class Pins:
                     return
             try:
                 with self._catalog.writing() as tx:
-                    runs.renew_pins(tx, held, self._lease)
+                    pins.renew_pins(tx, held, self._lease)
             except Exception as error:
                 _logger.warning("pins of reads were not renewed, and will expire: %s", error)

@@ -15,6 +15,7 @@ from kilonova.catalog import (
     files,
     firings,
     registry,
+    run_records,
     servers,
     subscriptions,
     task_graph,
@@ -357,8 +358,8 @@ class ProjectReader:
             return RunDetail(
                 run=run,
                 inputs=tuple(port_reads(tx, run)),
-                made=tuple(records.outputs(tx, [number])),
-                holdings=records.run_holdings(tx, number),
+                made=tuple(run_records.outputs(tx, [number])),
+                holdings=run_records.run_holdings(tx, number),
                 firings=tuple(firings.of_run(tx, number)),
                 earlier=earlier,
                 later=later,
@@ -374,8 +375,8 @@ class ProjectReader:
         catalog = self.catalog.identity()
         with self.catalog.reading() as tx:
             run = records.find_run(tx, number)
-            made = records.outputs(tx, [number])
-            read = [item for _, item in records.inputs(tx, [number])]
+            made = run_records.outputs(tx, [number])
+            read = [item for _, item in run_records.inputs(tx, [number])]
             reserved = records.written_by(tx, number)
             try:
                 declared = {name: known.task for name, known in registry.tasks(tx, run.tasks).items()}
@@ -412,8 +413,8 @@ class ProjectReader:
 
 
 def _summaries(tx: Transaction, runs: Sequence[Run]) -> list[RunSummary]:
-    made: dict[int, list[records.OutputRecord]] = {run.number: [] for run in runs}
-    for item in records.outputs(tx, made):
+    made: dict[int, list[run_records.OutputRecord]] = {run.number: [] for run in runs}
+    for item in run_records.outputs(tx, made):
         made[item.run].append(item)
     return [RunSummary(run=run, made=tuple(made[run.number])) for run in runs]
 
@@ -485,7 +486,7 @@ def _lag(task: str, logic: int, channel: ChannelState, cursor: int) -> Lag:
 
 def _step(
     task: str | None,
-    made: Sequence[records.OutputRecord],
+    made: Sequence[run_records.OutputRecord],
     read: Sequence[RunInput],
     declared: Task | None,
     reserved: Sequence[str],

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kilonova.catalog import registry
-from kilonova.catalog import runs as records
+from kilonova.catalog import registry, run_records
 from kilonova.catalog.bound_status import BoundStatus
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.deferred import DeferredWorkflow
@@ -37,7 +36,7 @@ class RunReport:
     """
 
     run: int
-    made: tuple[records.OutputRecord, ...]
+    made: tuple[run_records.OutputRecord, ...]
     quarantined: int = 0
     malformed: int = 0
     repeated: bool = False
@@ -55,7 +54,7 @@ def run_report(
     with catalog.reading() as tx:
         return RunReport(
             run=run,
-            made=tuple(records.outputs(tx, [run])),
+            made=tuple(run_records.outputs(tx, [run])),
             quarantined=quarantined,
             malformed=0 if malformed is None else malformed.count,
             repeated=repeated,
@@ -75,7 +74,7 @@ class RunsReport:
     failed: Mapping[str, KilonovaError] = field(default_factory=dict)
 
     @property
-    def made(self) -> tuple[records.OutputRecord, ...]:
+    def made(self) -> tuple[run_records.OutputRecord, ...]:
         """Outputs of the runs to each channel."""
         return tuple(made for report in self.runs for made in report.made)
 
@@ -128,7 +127,7 @@ class RunSummary:
     """Run with its output to each channel."""
 
     run: Run
-    made: tuple[records.OutputRecord, ...]
+    made: tuple[run_records.OutputRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +148,8 @@ class RunDetail:
 
     run: Run
     inputs: tuple[PortRead, ...]
-    made: tuple[records.OutputRecord, ...]
-    holdings: records.RunHoldings
+    made: tuple[run_records.OutputRecord, ...]
+    holdings: run_records.RunHoldings
     firings: tuple[Firing, ...]
     earlier: int | None
     later: int | None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kilonova.catalog import registry, task_graph
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import published_channels
-from kilonova.catalog.runs import cost_samples
+from kilonova.catalog.run_records import cost_samples
 from kilonova.errors import DeclarationError
 from kilonova.model.channel import ChannelState
 from kilonova.model.required_columns import RequiredColumn, describe_columns

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kilonova.catalog import runs
+from kilonova.catalog import run_records
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.read_models import run_queries
 from kilonova.engine.invocation import invoke, validate_output
@@ -55,8 +55,8 @@ def recompute(project: Project) -> Iterator[Recomputed]:
         observed = load_planner_input(tx)
         workflow, states, channel_states = observed.workflow, observed.newest, observed.channels
         past = run_queries.runs(tx)[::-1]
-        inputs = runs.inputs(tx, [run.number for run in past])
-        outputs = runs.outputs(tx, [run.number for run in past])
+        inputs = run_records.inputs(tx, [run.number for run in past])
+        outputs = run_records.outputs(tx, [run.number for run in past])
     relations = {
         name: project.warehouse.open(channel_state.snapshot(channel_state.latest_readable))
         for name, channel_state in channel_states.items()

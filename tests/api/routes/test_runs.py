@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from fastapi.testclient import TestClient
 
-from kilonova.catalog import runs
+from kilonova.catalog import pins, runs
 from kilonova.model.encoding import Upsert
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project
@@ -52,7 +52,7 @@ def test_a_run_is_reported_with_its_reservations_and_pins(client: TestClient, sh
     ingested(shop.catalog, "clicks")
     with shop.catalog.writing() as tx:
         run, _ = begin(tx, "per_user", tasks=("per_user",), kind=RunKind.TASKS)
-        runs.pin(tx, runs.holder_of(run), [1], LEASE)
+        pins.pin(tx, pins.holder_of(run), [1], LEASE)
     told = client.get(f"/api/v1/runs/{run}").json()
     assert told["holdings"] == {"reserved": {"per_user": 1}, "tasks": ["per_user"], "blocks": [1]}
     assert (told["earlier"], told["later"]) == (1, None)

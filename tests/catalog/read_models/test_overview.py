@@ -18,6 +18,7 @@ from kilonova.catalog import (
     firings,
     gc_roots,
     registry,
+    run_records,
     runs,
     tables,
 )
@@ -211,7 +212,9 @@ def check(catalog: Catalog) -> None:
         every, known, states = run_queries.runs(tx), registry.tasks(tx), channel_store.channel_states(tx)
         bound = bindings.bindings(tx)
         held = {
-            run.number: runs.run_holdings(tx, run.number).reserved for run in every if run.state is RunState.RUNNING
+            run.number: run_records.run_holdings(tx, run.number).reserved
+            for run in every
+            if run.state is RunState.RUNNING
         }
         point = tables.point.c
         filled: dict[str, list[int]] = {}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kilonova.catalog import channel_store, registry, runs
+from kilonova.catalog import channel_store, pins, registry, run_records, runs
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.read_models.run_inputs import BlockRead, PortRead, port_reads
 from kilonova.model.block import Base, Delta
@@ -25,11 +25,11 @@ def test_inputs_of_a_run_are_listed_block_by_block(catalog: Catalog, clock: Cloc
     clock.forward(1)
     with catalog.writing() as tx:
         run, points = begin(tx, "late", "early", tasks=("late_task", "early_task"), kind=RunKind.TASKS)
-        runs.pin(tx, runs.holder_of(run), [base, delta], LEASE)
+        pins.pin(tx, pins.holder_of(run), [base, delta], LEASE)
     with catalog.reading() as tx:
         assert port_reads(tx, runs.find_run(tx, run)) == []
-        holdings = runs.run_holdings(tx, run)
-    assert holdings == runs.RunHoldings(
+        holdings = run_records.run_holdings(tx, run)
+    assert holdings == run_records.RunHoldings(
         reserved={"early": 1, "late": 1}, tasks=("early_task", "late_task"), blocks=(base, delta)
     )
     clock.forward(1)
@@ -49,8 +49,8 @@ def test_inputs_of_a_run_are_listed_block_by_block(catalog: Catalog, clock: Cloc
         )
         channel_store.remove_blocks(tx, "clicks", [base])
         found = port_reads(tx, runs.find_run(tx, run))
-        kinds = {made.channel: made.kind for made in runs.outputs(tx, [run])}
-        assert runs.run_holdings(tx, run) == runs.RunHoldings(reserved={}, tasks=(), blocks=())
+        kinds = {made.channel: made.kind for made in run_records.outputs(tx, [run])}
+        assert run_records.run_holdings(tx, run) == run_records.RunHoldings(reserved={}, tasks=(), blocks=())
     whole = BlockRead(number=base, kind=Base(1), rows=1, bytes=10, live=False)
     news = BlockRead(number=delta, kind=Delta(1, 2), rows=1, bytes=10, live=True)
     people = BlockRead(number=user, kind=Base(1), rows=1, bytes=10, live=True)
@@ -73,5 +73,5 @@ def test_what_a_run_made_without_a_block_leads_nowhere(catalog: Catalog) -> None
         run, points = begin(tx, "clicks")
     commit(catalog, run, points, empty=True)
     with catalog.reading() as tx:
-        [made] = runs.outputs(tx, [run])
+        [made] = run_records.outputs(tx, [run])
     assert (made.block, made.kind) == (None, None)

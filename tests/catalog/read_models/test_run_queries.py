@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.catalog import bindings, channel_store, firings, registry, runs
+from kilonova.catalog import bindings, channel_store, firings, registry, run_records, runs
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.read_models import run_queries
 from kilonova.errors import NotFound
@@ -100,7 +100,7 @@ def test_a_page_has_the_runs_that_the_filters_leave(busy: Catalog) -> None:
     with busy.reading() as tx:
         every = run_queries.runs(tx)
         wrote = {run.number: set(runs.written_by(tx, run.number)) for run in every}
-        for made in runs.outputs(tx, wrote):
+        for made in run_records.outputs(tx, wrote):
             wrote[made.run].add(made.channel)
         numbers = [run.number for run in every]
         assert numbers == list(range(len(every), 0, -1))

@@ -10,7 +10,7 @@ from sqlalchemy import Result, select
 from kilonova.catalog import tables
 from kilonova.catalog.channel_store import kind_from, placed_by
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.runs import inputs
+from kilonova.catalog.run_records import inputs
 from kilonova.model.block import Kind
 from kilonova.model.run import Run
 from kilonova.model.task import Mode
