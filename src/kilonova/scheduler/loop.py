@@ -403,8 +403,9 @@ class Server:
             for part in worker.doing.claims:
                 self._give_up(part, worker.killed, passing=not late, counted=not lost)
         if worker.answer is not None:
-            problem = f"its worker process ended: {worker.killed}"
-            cancelled = worker.killed in (_STUBBORN, _UNWANTED)
+            unwanted = worker.killed == _UNWANTED
+            problem = worker.killed if unwanted else f"its worker process ended: {worker.killed}"
+            cancelled = unwanted or worker.killed == _STUBBORN
             error = Cancelled(problem) if cancelled else SparkUnavailable(problem, hint="Try again")
             worker.answer.set_exception(OperationFailed.by(error))
             worker.answer = None
