@@ -14,7 +14,7 @@ from kilonova.model.task import Mode, Task
 from kilonova.model.version import Version
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.due import PlannerInput, TaskState
-from kilonova.schedule.reflected_versions import newest_reflected_versions, reflected_version
+from kilonova.schedule.reflected_versions import reflected_versions
 from kilonova.schedule.retraction import RepairStep, plan_retraction
 from tests.catalog.building import a_task
 from tests.databases import NOON
@@ -88,7 +88,7 @@ class World:
         )
 
     def touched(self, name: str) -> bool:
-        return FAULTY in newest_reflected_versions(self.known())[name].logics("faulty")
+        return FAULTY in reflected_versions(self.known())(name, len(self.versions[name]) - 1).logics("faulty")
 
     def points(self, name: str) -> tuple[Point, ...]:
         found = [
@@ -148,11 +148,35 @@ def test_the_repair_steps_are_enough_and_nothing_is_recomputed_needlessly(world:
         assert not world.touched(name)
 
 
+def reflected(world: World, name: str, point: int) -> Version:
+    """The definition of `kilonova.schedule.reflected_versions`, recursively."""
+    if point < len(world.versions[name]) - 1:
+        return world.versions[name][point]
+    version = world.reflected(name)
+    for read, cursor in world.cursors.get(name, {}).items():
+        number = world.number(name)
+        computed, newest = world.versions[read][cursor], reflected(world, read, cursor)
+        version = version.relabelled(computed.through(name, number), newest.through(name, number))
+    return version
+
+
 @given(worlds())
-def test_the_versions_that_newest_points_reflect_are_found_all_at_once(world: World) -> None:
-    known = world.known()
-    found = newest_reflected_versions(known)
-    assert found == {name: reflected_version(known, name, len(world.versions[name]) - 1) for name in world.versions}
+def test_a_point_reflects_the_newest_versions_of_what_it_was_computed_from(world: World) -> None:
+    found = reflected_versions(world.known())
+    for name, versions in world.versions.items():
+        for point in range(1, len(versions)):
+            assert found(name, point) == reflected(world, name, point)
+
+
+def test_chains_of_tasks_may_be_long() -> None:
+    tasks = {"t0": a_task("t0", {"source": Mode.NEW}, ("t0",))}
+    for number in range(1, 1500):
+        tasks[f"t{number}"] = a_task(f"t{number}", {f"t{number - 1}": Mode.NEW}, (f"t{number}",))
+    world = World(tasks, {name: [Version()] for name in ("source", *tasks)})
+    world.ingest("source")
+    for name in tasks:
+        world.run(name)
+    assert reflected_versions(world.known())("t1499", 1) == world.versions["t1499"][1]
 
 
 def test_a_lookup_that_is_not_followed_needs_a_recomputation() -> None:

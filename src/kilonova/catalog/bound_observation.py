@@ -25,7 +25,7 @@ from kilonova.schedule.asynchrony.provenance import ArrivalTimes
 from kilonova.schedule.bound_planning.bound_observation import BoundObservation
 from kilonova.schedule.bound_planning.bound_run import BoundRun
 from kilonova.schedule.due import PlannerInput
-from kilonova.schedule.reflected_versions import reflected_version
+from kilonova.schedule.reflected_versions import reflected_versions
 
 
 def observe_bounds(tx: Transaction, tried: Iterable[Bound] = ()) -> BoundObservation | None:
@@ -91,11 +91,12 @@ def _begun(tx: Transaction, occurrences: Iterable[str]) -> Select[Any]:
 def _arrivals(tx: Transaction, known: PlannerInput) -> dict[str, ArrivalTimes]:
     """Return the points of each source from the oldest that some channel reflects on."""
     oldest: dict[str, int] = {}
+    reflected = reflected_versions(known)
     views = {task.name: task.view for task in known.workflow.tasks}
     for name, channel in known.channels.items():
         if not known.workflow.writers(name):
             continue
-        version = reflected_version(known, name, channel.latest_kept)
+        version = reflected(name, channel.latest_kept)
         seen = {declared_form(path, views): entry for path, entry in version.entries if entry}
         for path in paths_to(name, known.workflow):
             first = seen[path][0].first if path in seen else 0

@@ -18,7 +18,7 @@ from kilonova.catalog.task_graph import upstream_tasks
 from kilonova.catalog.validity import validities
 from kilonova.model.channel import ChannelState
 from kilonova.model.version import START, Path, Reflection, Validity, Version
-from kilonova.schedule.reflected_versions import reflected_version
+from kilonova.schedule.reflected_versions import reflected_versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,8 @@ def temporal_provenances(
     wanted = list(dict.fromkeys(points))
     versions = {(name, point): states[name].version(point) for name, point in wanted}
     known = load_planner_input(tx, upstream_tasks(tx, {name for name, _ in wanted}))
-    reflected = {(name, point): reflected_version(known, name, point) for name, point in wanted}
+    reflects = reflected_versions(known)
+    reflected = {(name, point): reflects(name, point) for name, point in wanted}
     ends = {pair for version in (*versions.values(), *reflected.values()) for pair in version.extremes}
     of = validities(tx, ends | {(source, 0) for source in sources})
     return {key: TemporalProvenance(version=versions[key], reflected=reflected[key], of=of) for key in wanted}

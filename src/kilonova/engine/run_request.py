@@ -194,11 +194,12 @@ def _requested(tx: Transaction, request: RunRequest) -> tuple[PlannerInput, dict
         return known, dict.fromkeys(known.newest, RunReason.ASKED), known.newest
     if isinstance(request, RunFirings) and _overtaken(known, request.until):
         return known, {}, {}
+    newest = known.newest
     chosen = {state.task.name: state for state in due_tasks(known, request.until)}
     needs = dict.fromkeys(chosen, RunReason.NEW_INPUT)
     for name in request.claimed.scope.tasks if isinstance(request, RunFirings) else ():
-        if name in known.newest:
-            chosen.setdefault(name, known.newest[name])
+        if name in newest:
+            chosen.setdefault(name, newest[name])
             needs[name] = RunReason.ASKED
     return known, needs, chosen
 

@@ -14,53 +14,37 @@ therefore valid from the beginning of those in `version` until the end of those 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from kilonova.model.channel import ChannelState
 from kilonova.model.version import Version
 from kilonova.schedule.due import PlannerInput, TaskState
 
-
-def reflected_version(known: PlannerInput, channel: str, point: int) -> Version:
-    """Return the newest version that a point reflects.
-
-    Args:
-        known: the tasks on the paths to the channel, and their channels; other tasks are taken to have read nothing.
-        channel: the channel.
-        point: the point.
-    """
-    state = known.channels.get(channel)
-    if state is None:
-        return Version()
-    if not state.is_equivalent(point, state.latest_readable):
-        return state.reflected(point)
-    return _of_newest(known, state, partial(reflected_version, known))
-
-
-def newest_reflected_versions(known: PlannerInput) -> dict[str, Version]:
-    """Return the newest version that the newest readable point of each channel reflects.
-
-    Args:
-        known: all tasks and channels.
-    """
-    found = {name: state.reflected(state.latest_readable) for name, state in known.channels.items()}
-
-    def reflected(channel: str, point: int) -> Version:
-        state = known.channels[channel]
-        is_newest = state.is_equivalent(point, state.latest_readable)
-        return found[channel] if is_newest else state.reflected(point)
-
-    for task in known.workflow.order():  # inputs first
-        for output in task.writes:
-            found[output] = _of_newest(known, known.channels[output], reflected)
-    return found
-
-
-_Reflected = Callable[[str, int], Version]
+ReflectedVersion = Callable[[str, int], Version]
 """Newest version that a point of a channel reflects."""
 
 
-def _of_newest(known: PlannerInput, state: ChannelState, reflected: _Reflected) -> Version:
+def reflected_versions(known: PlannerInput) -> ReflectedVersion:
+    """Return a function of a channel and a point: the newest version that the point reflects.
+
+    Args:
+        known: the tasks on the paths to the channels, and their channels; other tasks are taken to have read nothing.
+    """
+    newest = {name: state.reflected(state.latest_readable) for name, state in known.channels.items()}
+
+    def reflected(channel: str, point: int) -> Version:
+        state = known.channels.get(channel)
+        if state is None:
+            return Version()
+        return newest[channel] if state.is_equivalent(point, state.latest_readable) else state.reflected(point)
+
+    for task in known.workflow.order():  # inputs first
+        for output in task.writes:
+            if output in newest:
+                newest[output] = _of_newest(known, known.channels[output], reflected)
+    return reflected
+
+
+def _of_newest(known: PlannerInput, state: ChannelState, reflected: ReflectedVersion) -> Version:
     """Return the newest version that the newest readable point of a channel reflects, given those of its inputs."""
     version = state.reflected(state.latest_readable)
     for writer in known.workflow.writers(state.channel.name):
@@ -78,7 +62,7 @@ def _has_no_input(writer: TaskState, channels: Mapping[str, ChannelState]) -> bo
 
 
 def _with_inputs(
-    known: PlannerInput, writer: TaskState, output: ChannelState, version: Version, reflected: _Reflected
+    known: PlannerInput, writer: TaskState, output: ChannelState, version: Version, reflected: ReflectedVersion
 ) -> Version:
     """Return the version of the newest point of a channel with the newest versions of what its writer has read."""
     name, logic = writer.task.name, writer.logic

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kilonova.model.channel import ChannelState, PointState
 from kilonova.model.version import Version
 from kilonova.schedule.due import PlannerInput, TaskState
-from kilonova.schedule.reflected_versions import newest_reflected_versions
+from kilonova.schedule.reflected_versions import reflected_versions
 
 
 class RepairStep(StrEnum):
@@ -75,11 +75,12 @@ def plan_retraction(task: str, logic: int, known: PlannerInput, *, recompute: bo
         known: all tasks and channels.
         recompute: whether the output of the task itself is recomputed, although it may be, or was, migrated.
     """
-    reflected = newest_reflected_versions(known)
+    of = reflected_versions(known)
+    reflected = {name: of(name, state.latest_readable) for name, state in known.channels.items()}
     ends = {name: _End(state.version(state.latest_readable), reflected[name]) for name, state in known.channels.items()}
-    steps: dict[str, RepairStep] = {}
+    newest, steps = known.newest, dict[str, RepairStep]()
     for each in known.workflow.order():
-        state = known.newest[each.name]
+        state = newest[each.name]
         for output in each.writes:
             own, before = known.channels[output], reflected[output]
             if logic not in before.logics(task) and not (recompute and each.name == task):

@@ -79,7 +79,8 @@ class BoundPlanner:
         from kilonova.schedule.bound_planning.bound_decision import decide_bound_runs  # numpy takes a while
 
         decision = decide_bound_runs(observed)
-        unscheduled = [name for name in decision.managed if observed.known.newest[name].task.schedule is None]
+        newest = observed.known.newest
+        unscheduled = [name for name in decision.managed if newest[name].task.schedule is None]
         with self._catalog.reading() as tx:
             self.bounded = implicit_bindings(tx, unscheduled)
             self._runs = without_repeated(tx, decision.runs)

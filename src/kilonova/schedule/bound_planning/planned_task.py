@@ -56,6 +56,10 @@ def planned_tasks(known: PlannerInput, channels: Iterable[str]) -> Mapping[str, 
 
     Channels without a writer, and those with several, are left out.
     """
+    newest, parts = known.newest, dict[str, list[TaskState]]()
+    for name, state in newest.items():
+        if state.task.view not in (None, name):
+            parts.setdefault(state.task.view, []).append(state)
     found: dict[str, PlannedTask] = {}
     waiting = list(channels)
     while waiting:
@@ -63,14 +67,14 @@ def planned_tasks(known: PlannerInput, channels: Iterable[str]) -> Mapping[str, 
         writers = known.workflow.writers(name)
         if name in found or len(writers) != 1:
             continue
-        found[name] = planned = _planned(known, writers[0].name, name)
+        task = writers[0].name
+        found[name] = planned = _planned(newest[task], tuple(parts.get(task, ())), name)
         waiting += planned.reads
     return found
 
 
-def _planned(known: PlannerInput, task: str, channel: str) -> PlannedTask:
-    state = known.newest[task]
-    parts = tuple(other for other in known.newest.values() if other.task.view == task != other.task.name)
+def _planned(state: TaskState, parts: tuple[TaskState, ...], channel: str) -> PlannedTask:
+    task = state.task.name
     internal = {name for part in parts for name in part.task.writes}
     reads = dict.fromkeys(name for each in (*parts, state) for name in (*each.task.reads, *each.task.sources))
     several = len(state.task.writes) > 1

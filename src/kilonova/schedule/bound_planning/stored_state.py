@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kilonova.model.version import Path, Version
 from kilonova.model.workflow_path import declared_form
@@ -25,7 +26,7 @@ from kilonova.schedule.asynchrony.scheduling_state import OutputState, Schedulin
 from kilonova.schedule.asynchrony.workflow_model import WorkflowModel
 from kilonova.schedule.bound_planning.bound_observation import BoundObservation
 from kilonova.schedule.bound_planning.planned_task import PlannedTask, declared_path
-from kilonova.schedule.reflected_versions import reflected_version
+from kilonova.schedule.reflected_versions import ReflectedVersion, reflected_versions
 
 _ACCEPTED: Mapping[str | None, frozenset[BlockType]] = {
     "base": frozenset({BASE}),
@@ -58,6 +59,14 @@ class _Stored:
     planned: Mapping[str, PlannedTask]
     workflow: WorkflowModel
     _heads: dict[str, Provenance] = field(default_factory=dict)
+
+    @cached_property
+    def _newest(self) -> ReflectedVersion:
+        return reflected_versions(self.observed.known)
+
+    @cached_property
+    def _views(self) -> Mapping[str, str | None]:
+        return self.observed.views
 
     def state(self, outputs: Iterable[str]) -> SchedulingState:
         channels = self.observed.known.channels
@@ -132,8 +141,7 @@ class _Stored:
         return self._heads[name]
 
     def _provenance(self, name: str, point: int) -> Provenance:
-        version = reflected_version(self.observed.known, name, point)
-        entries = entries_by_path(version, self.observed.views)
+        entries = entries_by_path(self._newest(name, point), self._views)
         return tuple(entries.get(declared_path(path), ORIGIN) for path in self.workflow.paths[name])
 
 
