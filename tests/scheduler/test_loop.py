@@ -311,8 +311,12 @@ def test_operations_are_cancelled(project: Project) -> None:
         until(lambda: bool(stage.players))
         first, second = (stage.server.operation("preview", verify=each) for each in (True, False))
         stage.until_given(1)
+        later = stage.server.operation("preview")
+        assert stage.server.before(later) == 2
         stage.server.cancel(second)
         assert second.cancelled()
+        assert stage.server.before(later) == 1
+        stage.server.cancel(later)
         stage.server.cancel(first)
         with pytest.raises(OperationFailed, match="the operation was cancelled") as failed:
             first.result(5)

@@ -164,7 +164,7 @@ class Server:
 
     def before(self, outcome: Future[Any]) -> int:
         """Return how many runs and operations are before one that waits: see `SparkOperations.before`."""
-        queued = [*self._operations, *self._pages]
+        queued = [each for each in (*self._operations, *self._pages) if not each.answer.cancelled()]
         place = next((place for place, each in enumerate(queued) if each.answer is outcome), 0)
         work = [*self._doing(), *(each.operation for each in queued[:place])]
         if self._settings.extra_worker and queued and not _is_run(queued[place].operation):
