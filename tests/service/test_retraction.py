@@ -7,10 +7,14 @@ import json
 import pytest
 
 import kilonova as kn
+from kilonova.catalog import registry
+from kilonova.catalog.database import Transaction
 from kilonova.cli.main import main
-from kilonova.errors import DeclarationError, NotFound
+from kilonova.errors import CatalogUnavailable, DeclarationError, NotFound
 from kilonova.schedule.retraction import RepairStep
+from kilonova.service import plan_application
 from kilonova.service.project import Project
+from kilonova.service.workflow_plan import WorkflowPlan
 from tests.engine.test_migrations import ROWS, ingest, methods, rows
 
 
@@ -67,6 +71,29 @@ def test_a_faulty_version_is_retracted_with_all_that_it_has_touched(
         main(["retract", "good", "--version", "1", "--dry-run", "--json"])
     shown = json.loads(capsys.readouterr().out)
     assert {each["channel"]: tuple(each["points"]) for each in shown["touched"]} == touched
+
+
+def test_a_version_is_not_retracted_if_it_cannot_be_replaced(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply_plan = plan_application.apply_plan
+
+    def failing(tx: Transaction, plan: WorkflowPlan) -> None:
+        if registry.retracted(tx):
+            raise CatalogUnavailable("the database has gone")
+        apply_plan(tx, plan)
+
+    for least in (0.5, 5):
+        project.apply(counting(least))
+    with monkeypatch.context() as broken:
+        broken.setattr(plan_application, "apply_plan", failing)
+        with pytest.raises(CatalogUnavailable):
+            project.retract("good", 1)
+    with project.catalog.reading() as tx:
+        assert registry.retracted(tx) == {}
+        assert registry.tasks(tx, ["good"])["good"].logic == 1
+    project.retract("good", 1)
+    with project.catalog.reading() as tx:
+        assert registry.retracted(tx) == {"good": {1}}
+        assert registry.tasks(tx, ["good"])["good"].logic == 2
 
 
 def test_a_corrected_definition_is_applied_first_and_the_output_recomputed(project: Project) -> None:

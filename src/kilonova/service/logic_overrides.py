@@ -57,6 +57,10 @@ class LogicOverrides:
         return not self.new_version.isdisjoint((task.name, task.view))
 
 
+NO_OVERRIDES = LogicOverrides()
+"""No task whose logic version the user decides."""
+
+
 def validate_same_output(
     old: Task | None, new: Task, altered: set[str], channels: Mapping[str, Channel], states: Mapping[str, ChannelState]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.service import channel_plan, plan_application, workflow_plan
-from kilonova.service.logic_overrides import LogicOverrides
+from kilonova.service.logic_overrides import NO_OVERRIDES, LogicOverrides
 from kilonova.service.resources import ProjectResources
 from kilonova.service.rollback import earlier_definition
 from kilonova.service.row_reader import RowReader
@@ -244,6 +244,27 @@ class Registration:
         """
         declared = self.declared(workflows)
         overrides = _overrides(declared, same_logic, new_version)
+        return self._apply_declared(
+            declared,
+            overrides,
+            defer=defer,
+            expected=expected,
+            refuse_incompatible=refuse_incompatible,
+            dry_run=dry_run,
+        )
+
+    def _apply_declared(
+        self,
+        declared: Sequence[Declared],
+        overrides: LogicOverrides = NO_OVERRIDES,
+        *,
+        defer: datetime | None = None,
+        expected: Sequence[str] | None = None,
+        refuse_incompatible: bool = False,
+        dry_run: bool = False,
+        first: Callable[[Transaction], object] = lambda _: None,
+    ) -> tuple[workflow_plan.WorkflowPlan, ...]:
+        """Register workflows; `first` is called before that in the same transaction."""
         plans, notes = self._rehearse(declared, overrides)
         workflow_plan.check_expected(plans, expected)
         if refuse_incompatible or self._resources.settings.incompatible_schemas == "refuse":
@@ -253,6 +274,7 @@ class Registration:
             return tuple(map(workflow_plan.with_notes, plans, notes))
         renewed = any(item.migration is not None for plan in plans for item in plan.tasks)
         with self._catalog.writing() as tx:
+            first(tx)
             if defer is not None and renewed:
                 done = [_defer(tx, each, overrides, plan, defer) for each, plan in zip(declared, plans, strict=True)]
             else:
@@ -313,6 +335,21 @@ class Registration:
         if dry_run:
             return self.plan(earlier)
         return self.apply_all([earlier], defer=defer, expected=None if expected is None else [expected])[0]
+
+    def replace_retracted(
+        self, task: str, version: int, retract: Callable[[Transaction], object]
+    ) -> workflow_plan.WorkflowPlan:
+        """Register an earlier definition of a task whose present version is retracted in the same transaction.
+
+        Args:
+            task: the task.
+            version: the logic version that has the definition.
+            retract: records the retraction.
+
+        Raises:
+            KilonovaError: any error that `rollback` raises; nothing has changed.
+        """
+        return self._apply_declared(self.declared([self.earlier(task, version)]), first=retract)[0]
 
     def earlier(self, task: str, version: int | None = None) -> Declared:
         """Return the workflow of a task with an earlier definition of it, as `rollback` registers it.

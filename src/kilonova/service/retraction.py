@@ -83,14 +83,19 @@ class Retractions:
         if dry_run:
             return RetractionReport(retraction=found, plan=plan)
         again = found.tasks(RepairStep.RECOMPUTE)
-        with self._catalog.writing() as tx:
+
+        def record(tx: Transaction) -> None:
             registry.retract(tx, task, version)
             for each in again:
                 registry.reset_cursors(tx, each)
             bindings.reset_triggers(tx, again)
             events.record(tx, EventKind.APPLIED, text=f"{task}: logic version {version} was retracted")
+
         if replacement is not None:
-            plan = self._registration.rollback(task, version=replacement)
+            plan = self._registration.replace_retracted(task, replacement, record)
+        else:
+            with self._catalog.writing() as tx:
+                record(tx)
         return RetractionReport(retraction=found, plan=plan)
 
 

@@ -22,12 +22,10 @@ from kilonova.service.bound_feasibility import refuse_slow, untimed_note
 from kilonova.service.bound_plan import BoundChange, path_of_bound, plan_bounds
 from kilonova.service.channel_plan import ChannelChange, plan_channel, taken_back, unwatched, with_waiting
 from kilonova.service.incompatible_schemas import IncompatibleSchema, incompatible_schemas
-from kilonova.service.logic_overrides import LogicOverrides
+from kilonova.service.logic_overrides import NO_OVERRIDES, LogicOverrides
 from kilonova.service.plan_action import Action
 from kilonova.service.plan_descriptions import binding_changes, describe_triggers
 from kilonova.service.task_plan import PlannedChannels, TaskChange, plan_task, retyped_elsewhere, retyped_views
-
-_NO_OVERRIDES = LogicOverrides()
 
 _UNDECLARED = "no longer declared; its output is kept"
 
@@ -162,7 +160,7 @@ def plan_changes(
     tx: Transaction,
     workflow: WorkflowDefinition,
     functions: Mapping[str, Function],
-    overrides: LogicOverrides = _NO_OVERRIDES,
+    overrides: LogicOverrides = NO_OVERRIDES,
 ) -> WorkflowPlan:
     """Compare a declared workflow with what is registered, and return the plan.
 
