@@ -16,6 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, insert, inspect, select, text
+from sqlalchemy.exc import InterfaceError
 
 from kilonova.catalog import database, tables
 from kilonova.catalog.database import REVISION, Catalog
@@ -331,6 +332,18 @@ def postgresql() -> Iterator[str]:
     with empty_database("postgresql") as url:
         Catalog(url).create()
         yield url
+
+
+@pytest.mark.parametrize(("closed", "kind"), [(True, CatalogUnavailable), (False, CatalogError)])
+def test_a_connection_that_the_database_has_closed_is_one_to_wait_for(
+    tmp_path: Path, closed: bool, kind: type[CatalogError]
+) -> None:
+    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    catalog.create()
+    with pytest.raises(CatalogError) as told, catalog.reading():
+        raise InterfaceError("SELECT 1", {}, Exception("the cursor is closed"), connection_invalidated=closed)
+    assert type(told.value) is kind
+    catalog.close()
 
 
 def test_a_client_that_hangs_within_a_transaction_loses_the_lock(

@@ -382,7 +382,9 @@ def test_a_task_shows_the_history_of_its_logic(shop: Project) -> None:
     read(client.get("/tasks/per_user/rollback?version=9"), 404)
 
 
-def test_a_version_is_retracted_once_it_is_seen_what_it_has_touched(shop: Project) -> None:
+def test_a_version_is_retracted_once_it_is_seen_what_it_has_touched(
+    shop: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken_in(shop)
     changed(shop)
     client = client_of(shop)
@@ -400,6 +402,8 @@ def test_a_version_is_retracted_once_it_is_seen_what_it_has_touched(shop: Projec
     part = client.get("/tasks/per_user/retraction/plan?version=1&recompute=true")
     assert "/api/v1/tasks/per_user/versions/1/retract?recompute=true&wait=false" in read(part).actions
     read(client.get("/tasks/per_user/retraction?version=9"), 404)
+    monkeypatch.setattr("tests.fakes.RETRACTION", {"touched": [], "steps": {}, "plan": None})
+    assert recomputed in read(client.get("/tasks/per_user/retraction/plan?version=1")).links
     with shop.catalog.writing() as tx:
         registry.retract(tx, "per_user", 1)
     again = client.get("/tasks/per_user")

@@ -146,7 +146,9 @@ class Operations:
         """
         if operation.outcome.done():
             raise InvalidState(f"the operation has ended: {operation.what}", hint="Its outcome stays")
-        if operation.outcome.running() and operation.what != "preview":
+        if operation.outcome.cancel():
+            return
+        if operation.what != "preview":
             hint = "Wait until it has ended, or cancel its run"
             raise InvalidState(f"a worker has begun the operation: {operation.what}", hint=hint)
         self._server.cancel(operation.outcome)

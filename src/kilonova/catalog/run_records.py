@@ -11,20 +11,12 @@ from typing import Any
 from sqlalchemy import Select, func, or_, select
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.channel_store import (
-    kind_from,
-    placed_by,
-)
+from kilonova.catalog.channel_store import kind_from, placed_by
 from kilonova.catalog.database import Transaction, is_among, is_given
 from kilonova.catalog.pins import holder_of
 from kilonova.model.block import Kind
 from kilonova.model.channel import PointState
-from kilonova.model.run import (
-    CostSample,
-    InputSize,
-    RefreshMethod,
-    RunInput,
-)
+from kilonova.model.run import CostSample, InputSize, RefreshMethod, RunInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

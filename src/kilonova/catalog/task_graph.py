@@ -1,4 +1,4 @@
-"""Tasks that read and write channels, as far as the catalog has them."""
+"""Readers and writers of channels among the tasks in the catalog."""
 
 from __future__ import annotations
 

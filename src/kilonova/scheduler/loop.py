@@ -177,9 +177,8 @@ class Server:
 
     def cancel(self, outcome: Future[Any]) -> None:
         """Cancel an operation: see `SparkOperations.cancel`."""
-        if not outcome.cancel() and not outcome.done():
-            self._unwanted.append(outcome)
-            self._watch.nudge()
+        self._unwanted.append(outcome)
+        self._watch.nudge()
 
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark: see `SparkOperations.operation`."""

@@ -56,7 +56,7 @@ class SparkOperations(Protocol):
         """
 
     def cancel(self, outcome: Future[Any]) -> None:
-        """Cancel an operation, unless it has ended: it does not begin, or the worker that does it is killed.
+        """Cancel an operation that a worker has begun: the worker is killed, unless the operation ends before.
 
         Args:
             outcome: the future of an operation.
