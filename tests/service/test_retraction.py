@@ -51,6 +51,10 @@ def test_a_faulty_version_is_retracted_with_all_that_it_has_touched(
     assert found.retraction.steps == {"good": RepairStep.REPLACE, "sites": RepairStep.CHANGES}
     assert found.plan is not None
     assert "migrated at the next run: adds" in next(item for item in found.plan.tasks if item.anew).detail
+    recomputed = project.retract("good", 1, recompute=True, dry_run=True)
+    assert recomputed.retraction.steps["good"] is RepairStep.RECOMPUTE
+    assert recomputed.plan is not None
+    assert "migrated" not in next(item for item in recomputed.plan.tasks if item.anew).detail
     assert set(points(project, "good").values()) == {None}
     assert project.retract("good", 1).retraction == found.retraction
     assert rows(project, "sites") == []

@@ -21,6 +21,7 @@ from kilonova.catalog import (
     task_graph,
     workflow_files,
 )
+from kilonova.catalog.database import Transaction
 from kilonova.catalog.deferred import DeferredWorkflow
 from kilonova.catalog.manifest import digest, manifest_to_text
 from kilonova.engine.run_recovery import delete_doomed_blocks
@@ -36,9 +37,12 @@ from kilonova.service.row_reader import RowReader
 from kilonova.service.structure import change_structure, changes_structure
 
 if TYPE_CHECKING:
-    from kilonova.catalog.database import Transaction
     from kilonova.declare.workflow import Declared, Workflow
     from kilonova.model.channel import ChannelState
+
+
+_Change = Callable[[Transaction], object]
+"""Change of the catalog in a transaction."""
 
 
 class Registration:
@@ -114,7 +118,7 @@ class Registration:
         return tuple(map(workflow_plan.with_notes, *self._rehearse(declared, overrides)))
 
     def _rehearse(
-        self, declared: Sequence[Declared], overrides: LogicOverrides
+        self, declared: Sequence[Declared], overrides: LogicOverrides, first: _Change | None = None
     ) -> tuple[list[workflow_plan.WorkflowPlan], list[Mapping[str, str]]]:
         """Plan the registration of workflows one after another, without committing it.
 
@@ -124,17 +128,19 @@ class Registration:
         Raises:
             QueryError: Spark rejects a view.
         """
-        plans, known = self._planned(declared, overrides)
+        plans, known = self._planned(declared, overrides, first)
         return plans, [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
 
     def _planned(
-        self, declared: Sequence[Declared], overrides: LogicOverrides
+        self, declared: Sequence[Declared], overrides: LogicOverrides, first: _Change | None = None
     ) -> tuple[list[workflow_plan.WorkflowPlan], Mapping[str, ChannelState]]:
         """Return the plans of registering workflows one after another, and the present channels."""
         plans: list[workflow_plan.WorkflowPlan] = []
         with self._catalog.reading() as tx:
             changing = len(declared) > 1 or any(changes_structure(tx, each.workflow) for each in declared)
-        with self._catalog.rehearsing() if changing else self._catalog.reading() as tx:
+        with self._catalog.rehearsing() if changing or first is not None else self._catalog.reading() as tx:
+            if first is not None:
+                first(tx)
             for each in declared:
                 if plans:
                     plan_application.apply_plan(tx, plans[-1])
@@ -262,10 +268,10 @@ class Registration:
         expected: Sequence[str] | None = None,
         refuse_incompatible: bool = False,
         dry_run: bool = False,
-        first: Callable[[Transaction], object] = lambda _: None,
+        first: _Change | None = None,
     ) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Register workflows; `first` is called before that in the same transaction."""
-        plans, notes = self._rehearse(declared, overrides)
+        plans, notes = self._rehearse(declared, overrides, first)
         workflow_plan.check_expected(plans, expected)
         if refuse_incompatible or self._resources.settings.incompatible_schemas == "refuse":
             _refuse_incompatible(plans)
@@ -274,7 +280,8 @@ class Registration:
             return tuple(map(workflow_plan.with_notes, plans, notes))
         renewed = any(item.migration is not None for plan in plans for item in plan.tasks)
         with self._catalog.writing() as tx:
-            first(tx)
+            if first is not None:
+                first(tx)
             if defer is not None and renewed:
                 done = [_defer(tx, each, overrides, plan, defer) for each, plan in zip(declared, plans, strict=True)]
             else:
@@ -337,7 +344,7 @@ class Registration:
         return self.apply_all([earlier], defer=defer, expected=None if expected is None else [expected])[0]
 
     def replace_retracted(
-        self, task: str, version: int, retract: Callable[[Transaction], object]
+        self, task: str, version: int, retract: _Change, *, dry_run: bool = False
     ) -> workflow_plan.WorkflowPlan:
         """Register an earlier definition of a task whose present version is retracted in the same transaction.
 
@@ -345,11 +352,12 @@ class Registration:
             task: the task.
             version: the logic version that has the definition.
             retract: records the retraction.
+            dry_run: only return the plan.
 
         Raises:
             KilonovaError: any error that `rollback` raises; nothing has changed.
         """
-        return self._apply_declared(self.declared([self.earlier(task, version)]), first=retract)[0]
+        return self._apply_declared(self.declared([self.earlier(task, version)]), first=retract, dry_run=dry_run)[0]
 
     def earlier(self, task: str, version: int | None = None) -> Declared:
         """Return the workflow of a task with an earlier definition of it, as `rollback` registers it.

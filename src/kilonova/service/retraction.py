@@ -77,11 +77,6 @@ class Retractions:
             found = plan_retraction(task, version, load_planner_input(tx), recompute=recompute)
             present = registry.tasks(tx, [task])[task].logic == version
             replacement = _replacement(tx, task, version, to) if present else None
-        plan = None
-        if replacement is not None:
-            plan = self._registration.rollback(task, version=replacement, dry_run=True)
-        if dry_run:
-            return RetractionReport(retraction=found, plan=plan)
         again = found.tasks(RepairStep.RECOMPUTE)
 
         def record(tx: Transaction) -> None:
@@ -91,9 +86,10 @@ class Retractions:
             bindings.reset_triggers(tx, again)
             events.record(tx, EventKind.APPLIED, text=f"{task}: logic version {version} was retracted")
 
+        plan = None
         if replacement is not None:
-            plan = self._registration.replace_retracted(task, replacement, record)
-        else:
+            plan = self._registration.replace_retracted(task, replacement, record, dry_run=dry_run)
+        elif not dry_run:
             with self._catalog.writing() as tx:
                 record(tx)
         return RetractionReport(retraction=found, plan=plan)
