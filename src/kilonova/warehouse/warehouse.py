@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import date
 from functools import lru_cache, reduce
 from itertools import groupby, takewhile
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +47,7 @@ from kilonova.warehouse import checks as on
 from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, schema_of, typed
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
+from kilonova.warehouse.frame_views import FrameViews
 from kilonova.warehouse.guards import Misplaced
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged, write_merged_deltas
@@ -96,8 +96,10 @@ class Warehouse:
         self._small = SmallReader(spark, storage)
         self._held: dict[ReadPlan, DataFrame] = {}
         self._large: set[Schema] = set()  # columns of results that were larger than expected: they will be again
+        self._views = FrameViews(spark)
+        self._empty = lru_cache(maxsize=_SHARED)(lambda schema: self._views.keep(self._blocks.empty(schema)))
         self._kept = lru_cache(maxsize=_SHARED)(self._shared)
-        self._kept_values = lru_cache(maxsize=_VALUES)(self._small.shared)
+        self._kept_values = lru_cache(maxsize=_VALUES)(self._shared_values)
 
     def counting(self, name: str) -> AbstractContextManager[job_tracking.JobTracker | job_tracking.ConnectOperations]:
         """Track this thread's Spark work within a `with` block, under this name in the Spark UI."""
@@ -113,7 +115,7 @@ class Warehouse:
 
     def sql(self, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Return the result of a SQL query over DataFrames, which it names in braces."""
-        return self.spark.sql(text, **dict[str, Any](frames))
+        return self._views.sql(text, frames)
 
     def evaluated_once(
         self, frames: Sequence[DataFrame], inputs: Iterable[DataFrame], name: Callable[[], BlockName]
@@ -154,6 +156,8 @@ class Warehouse:
         self._verification.check(reading.blocks)
         if (held := self._held.get(reading)) is not None:
             return held
+        if isinstance(reading, SnapshotRead) and reading.schema is not None and not reading.blocks:
+            return self._empty(reading.schema)
         small = self._small.open(reading) if self.sizes.local_check_max > 0 else None
         return self._open_files(reading) if small is None else small
 
@@ -216,7 +220,14 @@ class Warehouse:
         values = self._kept_values(reading, weighed) if here else None
         return self._kept(reading, weighed) if values is None else values
 
+    def _shared_values(self, reading: ReadPlan, weighed: bool) -> DataFrame | None:
+        values = self._small.shared(reading, weighed)
+        return None if values is None else self._views.keep(values)
+
     def _shared(self, reading: ReadPlan, weighed: bool) -> DataFrame:
+        return self._views.keep(self._as_stored(reading, weighed))
+
+    def _as_stored(self, reading: ReadPlan, weighed: bool) -> DataFrame:
         if weighed and isinstance(reading, SnapshotRead):
             return self.weighed(reading)
         if (
