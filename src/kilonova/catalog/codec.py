@@ -49,8 +49,17 @@ from kilonova.schedule.run_scope import RunScope
 
 
 def schema_to_json(schema: Schema) -> list[list[Any]]:
-    """Encode a schema as [[name, type], …], or [name, type, since] for a column added at a point after 0."""
-    return [[c.name, c.type, c.since] if c.since else [c.name, c.type] for c in schema.columns]
+    """Encode a schema as [[name, type], …].
+
+    A column added at a point after 0 is [name, type, since], one that was renamed [name, type, since, added_as].
+    """
+    return [_column_to_json(column) for column in schema.columns]
+
+
+def _column_to_json(column: Column) -> list[Any]:
+    if column.added_as is not None:
+        return [column.name, column.type, column.since, column.added_as]
+    return [column.name, column.type, column.since] if column.since else [column.name, column.type]
 
 
 def schema_from_json(value: list[list[Any]]) -> Schema:

@@ -18,7 +18,7 @@ from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel, declared_output
 from kilonova.model.composed_function import ComposedFunction, composed_function
 from kilonova.model.logic import Function, Logic, Sql
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode, Port, Task, Variant, productions_from_text, productions_to_text
 from kilonova.model.version import START
 from kilonova.query.function_migration import FunctionMigration
@@ -593,7 +593,7 @@ def _output(name: str, stored: Mapping[str, Any]) -> Channel:
     schema = None if stored["schema"] is None else codec.schema_from_json(stored["schema"])
     return Channel(
         name=name,
-        schema=None if schema is None else Schema(tuple(replace(each, since=0) for each in schema.columns)),
+        schema=None if schema is None else Schema(tuple(Column(each.name, each.type) for each in schema.columns)),
         encoding=codec.encoding_from_json(stored["encoding"]),
         checks=codec.checks_from_json(stored["checks"]),
         adopts=schema is None,

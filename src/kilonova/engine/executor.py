@@ -578,13 +578,15 @@ class _Execution:
         elif (channel := self._channels[name].current).schema is not None:
             if relation is None:
                 return channel.schema
-            found = identified(relation.user_columns, channel.schema, self._channels[name].latest_readable)
+            newest = self._channels[name].latest_readable
+            found = identified(relation.user_columns, channel.schema, newest, renamed=compiled.renamed)
             actual, encoding = self._warehouse.schema_of(frame), compiled.encoding or channel.encoding
             if not compiled.trusted:
                 delta_schema(encoding, found).validate(actual, optional=optional_columns(encoding, found))
+            known = {(column.identity, column.type) for column in channel.schema.columns}
             given = actual.names
             for column in found.columns:
-                if column not in channel.schema.columns and column.name not in given:
+                if (column.identity, column.type) not in known and column.name not in given:
                     raise SchemaMismatch(
                         "the migration does not give the values of the column, whose type changes",
                         column=column.name,

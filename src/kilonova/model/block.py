@@ -204,9 +204,11 @@ class Block:
         return self.encoding
 
     def seen_as(self, schema: Schema) -> Block:
-        """Return the block without the columns that share only their name with a column of a schema; not to be read."""
-        since = {column.name: column.since for column in schema.columns}
-        others = [c.name for c in self.columns.columns if since.get(c.name, c.since) != c.since]
+        """Return the block without the columns that share only their name with a column of a schema; not to be read.
+
+        The others have the names with which they are stored.
+        """
+        others = self.columns.homonyms(schema)
         return replace(self, columns=self.columns.without(*others), buckets=0) if others else self
 
     def is_effective(self, schema: Schema) -> bool:
@@ -215,8 +217,7 @@ class Block:
         Rows that differ only in state columns, or in columns that were dropped, are the same without them.
         """
         stored = self.columns.without(DELETED[0], WEIGHT[0])
-        known = {(column.name, column.since) for column in schema.columns}
-        return not stored.state_columns.columns and {(c.name, c.since) for c in stored.columns} <= known
+        return not stored.state_columns.columns and stored.identities <= schema.identities
 
     @property
     def start(self) -> int:

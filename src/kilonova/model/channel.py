@@ -319,8 +319,8 @@ class ChannelState:
 
     def _widened(self, written: Schema) -> Schema:
         """Return the columns of a block with the wider types that the channel declares for them."""
-        declared = {(c.name, c.since): c.type for c in (self.channel.schema.columns if self.channel.schema else ())}
-        types = (declared.get((column.name, column.since), column.type) for column in written.columns)
+        declared = {c.identity: c.type for c in (self.channel.schema.columns if self.channel.schema else ())}
+        types = (declared.get(column.identity, column.type) for column in written.columns)
         return Schema(
             tuple(
                 replace(column, type=kind) if is_wider(kind, column.type) else column

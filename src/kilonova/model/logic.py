@@ -61,6 +61,7 @@ class Compiled:
         encoding: the encoding of the delta that it gives; None for that of the channel, or a strong one.
         relation: the columns of the relation after it, state columns included; None if they do not change.
         trusted: whether the delta of derived logic is known to fit the relation; not if functions of users compute it.
+        renamed: the names before of columns that have other names after it, by these.
     """
 
     executable: Executable
@@ -68,6 +69,7 @@ class Compiled:
     encoding: Encoding | None = None
     relation: Schema | None = None
     trusted: bool = True
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunScale(enum.Enum):
@@ -138,6 +140,10 @@ class Logic(Protocol):
         """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
 
     @property
+    def renaming(self) -> Logic | None:
+        """Logic that does the same by giving columns other names, for an output whose changes nothing reads."""
+
+    @property
     def reads_rows(self) -> bool:
         """Return whether it reads rows of its inputs."""
 
@@ -180,6 +186,7 @@ class Sql:
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
     removal: ClassVar[None] = None
+    renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = True
     selects: ClassVar[tuple[str, ...]] = ()
 
@@ -210,6 +217,7 @@ class Function:
     derived: ClassVar[bool] = False
     shareable: ClassVar[bool] = True
     removal: ClassVar[None] = None
+    renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = True
     selects: ClassVar[tuple[str, ...]] = ()
 

@@ -7,7 +7,8 @@ Types are stored as text in the canonical form of Spark's `simpleString` (`bigin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from kilonova.errors import DeclarationError, SchemaMismatch, closest_name
 from kilonova.model.widening import is_wider
@@ -25,13 +26,26 @@ class Column:
     Attributes:
         name: the name, unique within its schema.
         type: the type, as Spark SQL writes it.
-        since: the newest point of the channel when the column was added to it. With the name it is the column's
-            identity: a column that is dropped and added again is another one. 0 for columns present from the beginning.
+        since: the newest point of the channel when the column was added to it. With the name that it had then it is
+            the column's identity: a column that is dropped and added again is another one. 0 for columns present from
+            the beginning.
+        added_as: the name with which it was added, if it has been renamed since.
     """
 
     name: str
     type: str
     since: int = 0
+    added_as: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """What tells it apart from all other columns that the channel has had, whatever they were called."""
+        return self.added_as or self.name, self.since
+
+    def renamed(self, name: str) -> Column:
+        """Return the same column with another name."""
+        first, _ = self.identity
+        return replace(self, name=name, added_as=None if name == first else first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +107,40 @@ class Schema:
         return Schema((*self.columns, *(Column(name, type_) for name, type_ in columns)))
 
     def has_same_columns(self, other: Schema) -> bool:
-        """Return whether another schema has the same columns, whatever their types and order."""
-        return {(c.name, c.since) for c in self.columns} == {(c.name, c.since) for c in other.columns}
+        """Return whether another schema has the same columns, whatever their names, types and order."""
+        return self.identities == other.identities
+
+    @property
+    def identities(self) -> frozenset[tuple[str, int]]:
+        """The identities of the columns."""
+        return frozenset(column.identity for column in self.columns)
+
+    def renamed(self, names: Mapping[str, str]) -> Schema:
+        """Return the same columns with new names, which are given by their present names as far as they differ."""
+        return Schema(tuple(column.renamed(names.get(column.name, column.name)) for column in self.columns))
+
+    def new_names(self, other: Schema) -> dict[str, str]:
+        """Return the names that columns of this schema have in another one, by those that they have here.
+
+        Only of columns whose name differs.
+
+        >>> before = Schema.of(("id", "int"), ("x", "int"))
+        >>> before.new_names(before.renamed({"x": "y"}))
+        {'x': 'y'}
+        """
+        there = {column.identity: column.name for column in other.columns}
+        found = ((column.name, there.get(column.identity, column.name)) for column in self.columns)
+        return {here: name for here, name in found if here != name}
+
+    def homonyms(self, other: Schema) -> tuple[str, ...]:
+        """Return the columns of this schema that are not in another one, which has other columns of these names."""
+        there = {column.name.lower(): column.identity for column in other.columns}
+        known = other.identities
+        return tuple(
+            column.name
+            for column in self.columns
+            if column.identity not in known and there.get(column.name.lower(), column.identity) != column.identity
+        )
 
     def without(self, *names: str) -> Schema:
         """Return this schema without some columns."""
@@ -145,13 +191,16 @@ class Schema:
                 )
 
 
-def identified(declared: Schema, known: Schema | None, newest: int) -> Schema:
+def identified(
+    declared: Schema, known: Schema | None, newest: int, *, renamed: Mapping[str, str] | None = None
+) -> Schema:
     """Return a channel's new schema with the identities of its columns: one that is widened is the same column.
 
     Args:
         declared: the new columns.
         known: the columns before; None if they are not known.
         newest: the channel's newest point.
+        renamed: the names before of columns that are renamed, by their new names.
 
     >>> before = Schema((Column("id", "int"), Column("x", "int")))
     >>> identified(Schema.of(("x", "string"), ("id", "int")), before, 3).columns
@@ -159,12 +208,13 @@ def identified(declared: Schema, known: Schema | None, newest: int) -> Schema:
     """
     before = {column.name: column for column in (known.columns if known else ())}
 
-    def since(column: Column) -> int:
-        old = before.get(column.name)
-        kept = old is not None and (column.type == old.type or is_wider(column.type, old.type))
-        return old.since if old is not None and kept else newest
+    def found(column: Column) -> Column:
+        old = before.get((renamed or {}).get(column.name, column.name))
+        if old is None or not (column.type == old.type or is_wider(column.type, old.type)):
+            return Column(column.name, column.type, newest)
+        return replace(old.renamed(column.name), type=column.type)
 
-    return Schema(tuple(Column(column.name, column.type, since(column)) for column in declared.columns))
+    return Schema(tuple(map(found, declared.columns)))
 
 
 def quoted(name: str) -> str:

@@ -40,6 +40,7 @@ class FunctionMigration:
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.MIGRATION,)
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
+    renaming: ClassVar[None] = None
     selects: ClassVar[tuple[str, ...]] = ()
 
     @property

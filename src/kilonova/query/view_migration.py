@@ -15,6 +15,7 @@ from kilonova.model.logic import Compilation, Compiled, InputRead, Sql
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode, Port, Production, Variant
+from kilonova.query.column_renaming import ColumnRenaming, without_rows
 from kilonova.query.expression import Op, compose
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.migration.derivation import derive_migration
@@ -39,7 +40,8 @@ class ViewMigration:
         text: what it does, for display.
         stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, the
             channels of which it selects rows, the condition of the rows that it only removes, the columns after it if
-            all of them are stored, and the query of the relation after it, as JSON.
+            all of them are stored, pairs of the names of all columns after it and before if it only renames and drops
+            columns, and the query of the relation after it, as JSON.
     """
 
     text: str
@@ -56,9 +58,9 @@ class ViewMigration:
         stored, content = run.states[name].stored_schema, json.loads(self.stored)
         assert stored is not None
         after = self.columns_after(run)
-        tree = no_rows(name, stored) if content["tree"] is None else tree_from_json(json.dumps(content["tree"]))
-        if content["tree"] is None and stored.names == after.names:
-            return None
+        if content["tree"] is None:
+            return None if stored.names == after.names else without_rows(after)
+        tree = tree_from_json(json.dumps(content["tree"]))
         channels = {each: run.states[each].current for each in dict.fromkeys(read.channel for read in run.reads)}
         context = MaintenanceContext(
             moved=frozenset(),
@@ -85,6 +87,12 @@ class ViewMigration:
             return Schema(tuple(Column(name, stored.type_of(name)) for name in content["stored"]))
         assert run.analyse is not None
         return run.analyse(content["relation"], content["channels"])
+
+    @property
+    def renaming(self) -> ColumnRenaming | None:
+        """Logic that does the same by giving columns other names; None if it does more than that."""
+        found = json.loads(self.stored).get("renamed")
+        return None if found is None else ColumnRenaming(text=self.text, names=dict(found))
 
     @property
     def reads_rows(self) -> bool:
@@ -170,6 +178,7 @@ def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Var
         "selects": [] if step.delta is None else _selected(step.delta, own.name),
         "removal": None if step.removal is None else step.removal.sql,
         "stored": list(names(step.tree)) if isinstance(step.encoding, Changes) else None,
+        "renamed": [(n, step.renamed.get(n, n)) for n in names(step.tree)] if step.renamed else None,
         "relation": with_ports(step.tree, lambda scan: scan.channel),
         "channels": channels_of(step.tree),
     }

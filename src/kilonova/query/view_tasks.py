@@ -126,6 +126,7 @@ class ViewChange:
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
     removal: ClassVar[None] = None
+    renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = True
     selects: ClassVar[tuple[str, ...]] = ()
 

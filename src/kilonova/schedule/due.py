@@ -10,7 +10,7 @@ from kilonova.errors import InvalidState
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.required_columns import RequiredColumn, accepted_end, describe_columns, missing_columns
 from kilonova.model.run import CostSample
-from kilonova.model.task import Task, Variant
+from kilonova.model.task import Production, Task, Variant
 from kilonova.model.workflow import WorkflowDefinition
 
 
@@ -62,7 +62,8 @@ class TaskState:
         """The variants that, one after the other, turn the existing output into that of this version."""
         if self.previous is None or not self.previous.started or self.previous.detached or self.previous.replaced:
             return ()
-        return self.task.migrations_from(self.previous.logic)
+        found = self.task.migrations_from(self.previous.logic)
+        return tuple(map(_renaming, found)) if self.readers == frozenset() else found
 
     @property
     def points(self) -> int:
@@ -86,6 +87,15 @@ class TaskState:
     def reached(self, channel: str) -> int:
         """Return the point up to which the task has read a channel: this version, or the one that it replaces."""
         return self.cursor(channel) if self.previous is None else self.previous.cursor(channel)
+
+
+def _renaming(variant: Variant) -> Variant:
+    """Return a migration as one that only gives columns other names, if that is all it does.
+
+    Tasks that read the changes of the output would not see these names in their new input.
+    """
+    logic = variant.logic.renaming
+    return variant if logic is None else replace(variant, productions=(Production.DELTA,), logic=logic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,20 @@ from kilonova.warehouse.arrow_types import arrow_schema
 
 
 def names_of(block: Block, columns: Schema) -> list[str]:
-    """Return the names of the columns to read from a block: its control column, and those of a relation that it has."""
+    """Return the stored names of the columns to read from a block.
+
+    They are its control column, and the columns of a relation that it has.
+    """
     wanted = (*columns.names, DELETED[0], WEIGHT[0])
-    return [name for name in block.seen_as(columns).columns.names if name in wanted]
+    stored = block.seen_as(columns).columns
+    names = stored.new_names(columns)
+    return [name for name in stored.names if names.get(name, name) in wanted]
+
+
+def with_new_names(rows: pa.Table, block: Block, columns: Schema) -> pa.Table:
+    """Return rows as a block stores them, with the names that their columns have in a relation."""
+    names = block.columns.new_names(columns)
+    return rows.rename_columns([names.get(name, name) for name in rows.column_names]) if names else rows
 
 
 def completed(rows: pa.Table, columns: Schema) -> pa.Table:

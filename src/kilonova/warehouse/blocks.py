@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from sqlglot import exp
 
 from kilonova.model.block import Block, BlockName
-from kilonova.model.encoding import key_of
+from kilonova.model.encoding import SET, key_of
 from kilonova.model.schema import Schema, quoted
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import Verification
@@ -171,7 +171,10 @@ class Blocks:
         return self.spark.read.schema(blocks[0].columns.ddl or StructType()).parquet(*paths)
 
     def _adapted(self, frame: DataFrame, block: Block, schema: Schema) -> DataFrame:
-        frame = typed(frame, block.columns, schema)
+        names = block.columns.new_names(schema)
+        frame = typed(renamed(frame, names), block.columns.renamed(names), schema)
+        if SET[0] in block.columns.names and block.schema.columns != schema.columns:
+            frame = frame.withColumn(SET[0], _known(column(SET[0]), block.columns, schema))
         frame = frame if self._condition is None else frame.where(self._condition)
         return frame.coalesce(1) if self.together else frame
 
@@ -204,6 +207,21 @@ class Blocks:
                 log.warning("reading block %s without its buckets; merges will shuffle: %s", block.number, error)
                 self._tables[block.number] = False
         return self._tables[block.number]
+
+
+def renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """Return rows whose columns have been renamed since they were stored, with their new names by the stored ones."""
+    return frame.select(*(column(name).alias(names.get(name, name)) for name in frame.columns)) if names else frame
+
+
+def _known(names: Column, stored: Schema, schema: Schema) -> Column:
+    """Return stored names of columns as those that the columns have in a schema, without those that are not in it."""
+    there = {item.identity: item.name for item in schema.columns}
+    known = {item.name: there[item.identity] for item in stored.columns if item.identity in there}
+    if not known:
+        return F.when(names.isNotNull(), F.array().cast(SET[1]))
+    places = F.create_map(*(F.lit(name) for pair in known.items() for name in pair))
+    return F.filter(F.transform(names, lambda name: places[name]), lambda name: name.isNotNull())
 
 
 def typed(frame: DataFrame, stored: Schema, schema: Schema) -> DataFrame:

@@ -25,7 +25,7 @@ from kilonova.model.encoding import Changes, Upsert, key_of
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
-from kilonova.warehouse.block_rows import as_upserts, completed, names_of
+from kilonova.warehouse.block_rows import as_upserts, completed, names_of, with_new_names
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark, text_matrix, unscaled
 from kilonova.warehouse.storage import Storage
 
@@ -88,7 +88,7 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
         added = _chained(parts, key)
         if base is not None and files[group]:
             whole = storage.table(base.name, files[group], names_of(base, columns))
-            merged = overwritten(completed(whole, columns), added, key)
+            merged = overwritten(completed(with_new_names(whole, base, columns), columns), added, key)
         else:
             merged = added.filter(pc.invert(added["_deleted"]))
         merged = merged.select(schema.names)
@@ -191,7 +191,7 @@ def _rows_by_group(
     """Return the rows of a chain of upserts, with `_deleted`, by group of buckets, older ones first."""
 
     def split(block: Block) -> list[pa.Table]:
-        stored = storage.table(block.name, _files(block), names_of(block, columns))
+        stored = with_new_names(storage.table(block.name, _files(block), names_of(block, columns)), block, columns)
         rows = pa.concat_tables(as_upserts(block, stored, columns)).combine_chunks()
         if groups == 1:
             return [rows]

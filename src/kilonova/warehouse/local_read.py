@@ -25,7 +25,7 @@ from kilonova.model.encoding import DELETED, WEIGHT, Append, Changes, Encoding, 
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
-from kilonova.warehouse.block_rows import as_upserts, completed, names_of
+from kilonova.warehouse.block_rows import as_upserts, completed, names_of, with_new_names
 from kilonova.warehouse.local_checks import upsert_changes
 from kilonova.warehouse.storage import Storage
 
@@ -117,7 +117,7 @@ class SmallTables:
             rows = self._storage.small_table(block.name, block.stored or (), names, _MEMORY) if names else None
             if rows is None:
                 raise _LeftToSpark
-            return rows
+            return with_new_names(rows, block, schema)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return {block.name: rows for block, rows in zip(blocks, pool.map(table, blocks), strict=True)}

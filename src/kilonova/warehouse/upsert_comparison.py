@@ -17,11 +17,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kilonova.model.block import Block
-from kilonova.model.encoding import DELETED, key_of
+from kilonova.model.encoding import DELETED, WEIGHT, key_of
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.schedule.layout import LayoutThresholds, compares_whole
 from kilonova.warehouse import algebra, jobs
 from kilonova.warehouse.arrow_types import comparable_types
+from kilonova.warehouse.block_rows import names_of, with_new_names
 from kilonova.warehouse.blocks import POSITION, Blocks, column, conform
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.local_checks import keys_within, upsert_effect
@@ -122,9 +123,9 @@ class UpsertComparison:
         key, older = key_of(self.block.encoding), []
         near = keys_within(rows, key)
         for each in self.old.blocks:
-            names = each.seen_as(self.block.schema).columns.names
-            stored = [name for name in rows.column_names if name in names]
-            older.append(self.blocks.storage.table(each.name, each.stored or (), stored, near))
+            names = [name for name in names_of(each, self.block.schema) if name != WEIGHT[0]]
+            found = self.blocks.storage.table(each.name, each.stored or (), names, near)
+            older.append(with_new_names(found, each, self.block.schema))
         return upsert_effect(rows, older, key)
 
 

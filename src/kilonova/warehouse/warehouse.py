@@ -45,7 +45,7 @@ from kilonova.schedule.layout import LayoutThresholds, Strategy, buckets_for, st
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.arrow_types import comparable_types
-from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, schema_of, typed
+from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, renamed, schema_of, typed
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.frame_views import FrameViews
 from kilonova.warehouse.guards import Misplaced
@@ -795,7 +795,7 @@ class Warehouse:
         else:
             whole = self._blocks.empty(schema) if base is None else conform(self._blocks.base(base, schema), schema)
         if base is not None and isinstance(reading.encoding, Increment):
-            absent = [item for item in schema.columns if item.name not in base.columns.names]
+            absent = [item for item in schema.columns if item.identity not in base.columns.identities]
             whole = whole.withColumns({item.name: F.lit(0).cast(item.type) for item in absent}) if absent else whole
         here = base if removals in ([], [0]) else None  # a filter leaves a base in its buckets
         nothing = base is None and not removals
@@ -834,7 +834,7 @@ class Warehouse:
     def _remaining(self, before: SnapshotRead, removal: Block, schema: Schema, *, copied: bool) -> DataFrame:
         """Return the rows of a snapshot without those that a delta after it removes by a condition.
 
-        The condition sees the columns of then, as some may have been dropped, replaced or widened since.
+        The condition sees the columns of then, as some may have been dropped, replaced, renamed or widened since.
         """
         assert isinstance(removal.encoding, Removal)
         alike = {*removal.schema.columns} <= {*schema.columns}
@@ -843,9 +843,9 @@ class Warehouse:
         rows = self._snapshot(before, own, copied=copied).where(~gone)
         if alike:
             return rows
-        since = {column.name: column.since for column in schema.columns}
-        replaced = [item.name for item in own.columns if since.get(item.name, item.since) != item.since]
-        return conform(typed(rows.drop(*replaced), own.without(*replaced), schema), schema)
+        names, others = own.new_names(schema), own.homonyms(schema)
+        stored = own.without(*others).renamed(names)
+        return conform(typed(renamed(rows.drop(*others), names), stored, schema), schema)
 
     def _follows(self, base: Block, delta: Block) -> bool:
         """Return whether a delta of upserts is read by bucket, in the buckets of a base."""

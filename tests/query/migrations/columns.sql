@@ -23,13 +23,13 @@ none: every column is computed differently;
 -- a column is renamed
 select k, a from t;
 select k, a b from t;
-columns(k): computes b from the output and drops a;
+columns(k): renames a to b;
 SELECT `k__out` AS `k`, `a__out` AS `b` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `a` AS `a__out` FROM v_old) WHERE NOT `a__out` IS NULL);
 
 -- rows without a key are written again, from the output
 select a, b from r;
 select a c, b from r;
-the whole output: computes c from the output and drops a;
+the whole output: renames a to c;
 SELECT `a__out` AS `c`, `b__out` AS `b` FROM (SELECT `a` AS `a__out`, `b` AS `b__out` FROM v_old);
 
 -- rows without a key lack a column

@@ -89,4 +89,6 @@ def _through_pairs(
     then = OutputMigration(rest, replace(own, tree=after), new, known).migration()
     if isinstance(then, NoMigration):
         return then
+    # Other rows may have another type, which columns do not get by another name.
+    then = replace(then, renamed={})
     return then if delta is None else replace(first, then=then)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kilonova.model.encoding import Changes, Columns
 from kilonova.query.expression import Scalar
@@ -23,6 +24,8 @@ class Migration:
         separate: whether no row that it removes is one that the query after it gives, for any rows of the channels.
         removal: the condition, on columns of the output, of the rows that it removes, if that is all it does, and the
             condition has the same result whenever it is evaluated.
+        renamed: the names before of the columns that it renames, by their new names, if all that it does is to rename
+            and drop columns.
     """
 
     delta: Node | None
@@ -31,6 +34,7 @@ class Migration:
     tree: Node
     separate: bool = False
     removal: Scalar | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
     then: Migration | None = None
 
     @property

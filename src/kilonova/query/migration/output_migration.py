@@ -6,7 +6,7 @@ restricted to the rows that are added, and to the columns that are added or comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from kilonova.model.encoding import DELETED, SET, Changes, Columns, key_of
@@ -68,6 +68,34 @@ class OutputMigration:
     def migration(self) -> Migration | NoMigration:
         """Return the migration."""
         gone, come = removed(self._joint, self._kinds), added(self._joint, self._kinds)
+        found = self._found(gone, come)
+        renamed = self._renamed() if gone is None and come is None else {}
+        if not renamed or isinstance(found, NoMigration):
+            return found
+        texts = [f"renames {', '.join(f'{old} to {name}' for name, old in renamed.items())}"]
+        texts += self._dropped({*self._joint.new} - {*self._changed} | {*renamed.values()})
+        return replace(found, renamed=renamed, description=" and ".join(texts))
+
+    def _renamed(self) -> dict[str, str]:
+        """Return the names before of the changed columns, by their new names, if each is a former one of other name.
+
+        The output is laid out by its key, whose columns are not renamed.
+        """
+        if not has_same_state(self._joint.old, self._joint.new):
+            return {}
+        names = {name: old for name in self._changed if (old := self._former(name)) is not None}
+        key = {*key_of(self._own.encoding)}
+        fits = len(names) == len(self._changed) and len({*names.values()}) == len(names)
+        shown = not any(name.startswith(KEPT) for name in names)
+        return names if fits and shown and key.isdisjoint([*names, *names.values()]) else {}
+
+    def _former(self, name: str) -> str | None:
+        """Return the name that a column of the new query had in the old one, if it is not among the new names."""
+        value, joint = canonical(self._joint.new[name]), self._joint
+        others = (old for old in joint.old if old not in joint.new or old in self._changed)
+        return next((old for old in others if canonical(joint.old[old]) == value and not old.startswith(KEPT)), None)
+
+    def _found(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
         if gone is not None and not without(gone, self._joint.was):
             return NoMigration(reason="none of its rows is a row of the new query")
         if not has_same_state(self._joint.old, self._joint.new):
@@ -337,8 +365,10 @@ class OutputMigration:
         texts += [f"computes {', '.join(here)} from the output"] if here else []
         return " and ".join(texts) or "computes what is stored with its rows"
 
-    def _dropped(self) -> list[str]:
-        gone = [n for n in self._joint.old if n not in self._joint.new and not n.startswith(KEPT)]
+    def _dropped(self, remaining: Collection[str] | None = None) -> list[str]:
+        """Return a text about the columns of the old query that do not remain: by default those of the new one do."""
+        remaining = self._joint.new if remaining is None else remaining
+        gone = [name for name in self._joint.old if name not in remaining and not name.startswith(KEPT)]
         return [f"drops {', '.join(gone)}"] if gone else []
 
     def _text(self, conditions: tuple[Scalar, ...]) -> str:

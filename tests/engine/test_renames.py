@@ -1,0 +1,265 @@
+"""Columns that a migration renames, without reading or writing rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import kilonova as kn
+from kilonova.model.encoding import Removal
+from kilonova.schedule import planning
+from kilonova.service.project import Project, open_project
+from tests.seeds import SEED
+
+PAGES = "url string, site string, q double, n int"
+
+Bag = Counter[tuple[Any, ...]]
+
+
+def web(query: str, *, key: str | None = "url", **readers: str) -> kn.Workflow:
+    made = kn.Workflow("web")
+    made.channel("pages", PAGES, **({"encoding": "changes"} if key is None else {"key": key}))
+    made.view("result", query, refresh="incremental")
+    for name, text in readers.items():
+        made.view(name, text)
+    return made
+
+
+def ingest(project: Project, first: int, last: int) -> None:
+    columns = ["concat('u', id) AS url", "concat('s', id % 7) AS site", f"((id * 37 + {first}) % 100) / 100 AS q"]
+    project.ingest("pages", project.warehouse.spark.range(first, last).selectExpr(*columns, "CAST(id % 9 AS int) AS n"))
+
+
+def bag(frame: Any) -> Bag:
+    return Counter(map(tuple, frame.collect()))
+
+
+def expected(project: Project, query: str, at: int | None = None) -> tuple[list[str], Bag]:
+    """Return the columns and the rows of a query, as Spark computes it."""
+    when = {} if at is None else {"at": at}
+    found = project.warehouse.spark.sql(query.replace(" pages", " {pages}"), pages=project.read("pages", **when))
+    return found.columns, bag(found)
+
+
+def check(project: Project, query: str) -> None:
+    """Check that the view has the columns and rows of a query, read in every way."""
+    columns, rows = expected(project, query)
+    found = project.read("result")
+    assert (found.columns, bag(found)) == (columns, rows)
+    names, values = project.rows("result")
+    assert ([*names], Counter(map(tuple, values))) == (columns, rows)
+
+
+def change(project: Project, query: str, **how: Any) -> str:
+    """Change the query of the view, run it, and return what its plan says."""
+    plan = project.apply(web(query, **how))
+    project.run()
+    check(project, query)
+    (changed,) = (task for task in plan.tasks if task.task.name == "result")
+    return changed.detail.rpartition("; ")[0].rpartition(": ")[2] if "reads nothing" in changed.detail else ""
+
+
+def written(project: Project) -> int:
+    """Return how many rows the last run has written."""
+    return sum(made.rows or 0 for made in project.runs(1)[0].made)
+
+
+@pytest.mark.parametrize("key", ["url", None])
+def test_a_renamed_column_is_neither_read_nor_written(project: Project, key: str | None) -> None:
+    project.apply(web("SELECT url, site, q FROM pages", key=key))
+    ingest(project, 0, 50)
+    project.run()
+    ingest(project, 40, 60)
+    project.run()
+    before = project.status().channels["result"].latest_readable
+    shown = expected(project, "SELECT url, site, q FROM pages")
+    query = "SELECT url, site AS host, q AS quality FROM pages"
+    assert change(project, query, key=key) == "renames site to host, q to quality"
+    assert written(project) == 0
+    for first in (0, 55):
+        ingest(project, first, first + 20)
+        project.run()
+        check(project, query)
+    early = project.read("result", at=before)
+    assert (early.columns, bag(early)) == shown
+    since = project.read("result", since=before)
+    assert since.columns == ["url", "host", "quality", "_weight"]
+    project.compact("result")
+    project.collect_garbage()
+    check(project, query)
+    assert not project.fsck().damaged
+
+
+def test_names_are_exchanged_given_to_others_and_taken_back(project: Project) -> None:
+    project.apply(web("SELECT url, site, q, n FROM pages"))
+    ingest(project, 0, 50)
+    project.run()
+    assert change(project, "SELECT url, site, n AS q, q AS n FROM pages") == "renames n to q, q to n"
+    ingest(project, 40, 60)
+    project.run()
+    assert change(project, "SELECT url, site, q FROM pages") == "renames n to q and drops q"
+    change(project, "SELECT url, site, q, length(site) AS n FROM pages")
+    assert change(project, "SELECT url, site AS n, q FROM pages") == "renames site to n and drops n"
+    ingest(project, 50, 70)
+    project.run()
+    project.compact("result")
+    assert change(project, "SELECT url, site, q FROM pages") == "renames n to site"
+
+
+def test_readers_of_changes_see_the_column_change(project: Project) -> None:
+    project.apply(
+        web("SELECT url, site, q FROM pages", sites="SELECT site, count(*) AS pages FROM result GROUP BY site")
+    )
+    ingest(project, 0, 50)
+    project.run()
+    reader = "SELECT host, count(*) AS pages FROM result GROUP BY host"
+    assert change(project, "SELECT url, site AS host, q FROM pages", sites=reader) == ""
+    assert sum(row.pages for row in project.read("sites").collect()) == 50
+    assert project.read("sites").where("host IS NULL").count() == 0
+
+
+def test_a_key_is_not_renamed_by_reference(project: Project) -> None:
+    project.apply(web("SELECT url, site, q FROM pages"))
+    ingest(project, 0, 50)
+    project.run()
+    assert change(project, "SELECT url AS address, site, q FROM pages") == ""
+
+
+def test_columns_of_removals_and_of_deltas_of_columns_are_renamed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "REMOVAL_MIN", 0)
+    project.apply(web("SELECT url, site, q, n FROM pages WHERE q > 0.1"))
+    ingest(project, 0, 50)
+    project.run()
+    change(project, "SELECT url, site, q, n FROM pages WHERE q > 0.3")
+    blocks = project.status().channels["result"].blocks
+    assert any(isinstance(block.encoding, Removal) for block in blocks)
+    change(project, "SELECT url, site, q, n * 2 AS n FROM pages WHERE q > 0.3")
+    assert change(project, "SELECT url, site AS q, q AS site, n * 2 AS m FROM pages WHERE q > 0.3")
+    change(project, "SELECT url, site AS q, q AS site, n * 2 AS m FROM pages WHERE q > 0.6")
+    ingest(project, 30, 70)
+    project.run()
+    project.compact("result")
+    check(project, "SELECT url, site AS q, q AS site, n * 2 AS m FROM pages WHERE q > 0.6")
+
+
+def test_groups_are_kept_up_to_date_under_other_names(project: Project) -> None:
+    project.apply(web("SELECT site, count(*) AS pages, sum(n) AS links FROM pages GROUP BY site"))
+    ingest(project, 0, 50)
+    project.run()
+    query = "SELECT site, count(*) AS n, sum(n) AS links FROM pages GROUP BY site"
+    change(project, query)
+    ingest(project, 10, 80)
+    project.run()
+    check(project, query)
+
+
+def test_a_renamed_column_survives_the_recovery_of_the_catalog(tmp_path: Path, spark: SparkSession) -> None:
+    query = "SELECT url, site AS host, q FROM pages"
+    with open_project(tmp_path, session=spark) as project:
+        project.create()
+        project.apply(web("SELECT url, site, q FROM pages"))
+        ingest(project, 0, 50)
+        project.run()
+        assert change(project, query)
+        rows = bag(project.read("result"))
+    for each in tmp_path.glob("kilonova.db*"):
+        each.unlink()
+    with open_project(tmp_path, session=spark) as project:
+        project.recover()
+        assert bag(project.read("result")) == rows
+        assert project.read("result").columns == ["url", "host", "q"]
+
+
+class History:
+    """Random names and choices of columns, data and compactions.
+
+    Args:
+        project: a new project.
+        seed: what all that is random follows from.
+    """
+
+    def __init__(self, project: Project, seed: str) -> None:
+        self.project, self.draw = project, random.Random(seed)
+        self.key = self.draw.choice(["url", None])
+        self.names = {"url": "url", "site": "site", "q": "q", "n": "n"}
+        self.least = 0.0
+        self.points: dict[int, tuple[list[str], Bag]] = {}
+
+    @property
+    def query(self) -> str:
+        items = ", ".join(f"{value} AS {name}" for value, name in self.names.items())
+        return f"SELECT {items} FROM pages" + (f" WHERE q > {self.least}" if self.least else "")
+
+    def step(self) -> None:
+        step = self.draw.choice([self.rename, self.rename, self.choose, self.arrive, self.filter, self.tidy])
+        step()
+        self.project.run()
+        check(self.project, self.query)
+        state = self.project.status().channels["result"]
+        found = self.project.read("result")
+        self.points[state.latest_distinct] = (found.columns, bag(found))
+
+    def rename(self) -> None:
+        values = [value for value in self.names if value != "url"]
+        names = ["site", "q", "n", "a", "b", "Q"]
+        used: set[str] = set()
+        for value in values:
+            name = self.draw.choice([each for each in names if each.lower() not in used])
+            used.add(name.lower())
+            self.names[value] = name
+        self.apply()
+
+    def choose(self) -> None:
+        others = [value for value in ("site", "q", "n") if value not in self.names]
+        if others and self.draw.random() < 0.6:
+            value = self.draw.choice(others)
+            taken = {name.lower() for name in self.names.values()}
+            self.names[value] = self.draw.choice([each for each in ("site", "q", "n", "a", "b") if each not in taken])
+        elif len(self.names) > 2:
+            del self.names[self.draw.choice([value for value in self.names if value != "url"])]
+        self.apply()
+
+    def filter(self) -> None:
+        self.least = self.draw.choice([0.0, 0.2, 0.5])
+        self.apply()
+
+    def apply(self) -> None:
+        self.project.apply(web(self.query, key=self.key))
+
+    def arrive(self) -> None:
+        first = self.draw.randrange(50)
+        if self.key is not None or not self.points:
+            ingest(self.project, first, first + 20)
+        else:
+            ingest(self.project, 100 * len(self.points), 100 * len(self.points) + 10)
+
+    def tidy(self) -> None:
+        if self.project.status().channels["result"].latest_distinct:
+            self.project.compact("result")
+
+
+def follow(spark: SparkSession, place: Path, seed: str, steps: int) -> None:
+    with open_project(place, session=spark) as project, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "REMOVAL_MIN", 0)
+        project.create()
+        history = History(project, seed)
+        history.apply()
+        ingest(project, 0, 40)
+        project.run()
+        for _ in range(steps):
+            history.step()
+        for point, shown in history.points.items():
+            found = project.read("result", at=point)
+            assert (found.columns, bag(found)) == shown
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_random_names(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    follow(spark, tmp_path, f"{SEED}/{number}", steps=10)
