@@ -148,8 +148,18 @@ class QueryPair:
     def _check(self, world: World, before: MaterializedRelation, migration: Migration | None, expected: Bag) -> None:
         types, rows = computed(world, before.tree)
         while migration is not None:
+            stored, stored_types = rows, types
             rows = migrated(world, before, migration, rows, types)
             types, right = computed(world, migration.tree)
+            if migration.renamed:
+                place = {name: number for number, name in enumerate(stored_types)}
+                chosen = {name: place[migration.renamed.get(name, name)] for name in types}
+                given = [*stored_types.values()]
+                assert {name: given[number] for name, number in chosen.items()} == types
+                found: Bag = Counter()
+                for values, n in stored.items():
+                    found[tuple(values[number] for number in chosen.values())] += n
+                assert found == right, "columns with other names are not those of the new query"
             assert rows == right, f"{rows - right} too many, {right - rows} too few"
             migration = migration.then
         assert rows == expected, f"{rows - expected} too many, {expected - rows} too few"
