@@ -14,7 +14,7 @@ import kilonova as kn
 from kilonova.model.encoding import Removal
 from kilonova.schedule import planning
 from kilonova.service.project import Project, open_project
-from tests.seeds import SEED
+from tests.seeds import SEED, some
 
 PAGES = "url string, site string, q double, n int"
 
@@ -175,6 +175,77 @@ def test_a_renamed_column_survives_the_recovery_of_the_catalog(tmp_path: Path, s
         project.recover()
         assert bag(project.read("result")) == rows
         assert project.read("result").columns == ["url", "host", "q"]
+
+
+def news(columns: str, query: str | None = None, **how: Any) -> kn.Workflow:
+    made = kn.Workflow("news")
+    made.channel("articles", columns, **how)
+    if query is not None:
+        made.view("shown", query)
+    return made
+
+
+def arrive(project: Project, columns: str, *rows: tuple[Any, ...]) -> None:
+    project.ingest("articles", project.warehouse.spark.createDataFrame(list(rows), columns))
+
+
+@pytest.mark.parametrize("kind", some(["int", "bigint"], 1))
+@pytest.mark.parametrize("at_once", some([True, False], 1))
+@pytest.mark.parametrize(
+    "how",
+    some([{}, {"key": "id"}, {"encoding": "changes"}, {"key": "id", "encoding": "columns"}], 2),
+    ids=lambda how: " ".join(how.values()) or "append",
+)
+def test_rows_of_a_source_keep_the_values_of_a_column_with_a_former_name(
+    project: Project, how: dict[str, Any], kind: str, at_once: bool, tmp_path: Path
+) -> None:
+    before, after = "id bigint, headline string, n int", f"id bigint, n {kind}, title string"
+    project.apply(news(before, "SELECT id, headline FROM articles", **how))
+    arrive(project, before, (1, "a", 1), (2, "b", 2))
+    project.run()
+    project.apply(news(before, "SELECT id, headline FROM articles", **how))
+    arrive(project, before, (3, "c", 3), (2, "B", 4))
+    rename = {"headline": "title"}
+    plan = project.apply(news(after, "SELECT id, title AS headline FROM articles", rename=rename, **how))
+    (change,) = (each for each in plan.channels if each.channel.name == "articles")
+    assert change.detail.startswith("renames the column headline to title")
+    rows = {(1, 1, "a"), (2, 4, "B"), (3, 3, "c")} | ({(2, 2, "b")} if "key" not in how else set())
+    assert {*map(tuple, project.read("articles").collect())} == rows
+    if at_once:
+        project.run()
+    file = tmp_path / "old.csv"
+    file.write_text("id,headline,n\n5,e,5\n")
+    project.ingest("articles", str(file))
+    arrive(project, after, (6, 6, "f"))
+    rows |= {(5, 5, "e"), (6, 6, "f")}
+    project.run()
+    for _ in range(2):
+        assert {*map(tuple, project.read("articles").collect())} == rows
+        assert {*map(tuple, project.rows("articles")[1])} == rows
+        assert {*map(tuple, project.read("shown").collect())} == {(key, title) for key, _, title in rows}
+        project.compact("articles")
+    project.apply(news(after, "SELECT id, title AS headline FROM articles", **how))  # the rule is no longer needed
+    assert {*map(tuple, project.read("articles").collect())} == rows
+
+
+def test_a_former_name_of_another_type_or_in_the_key_is_that_of_another_column(project: Project) -> None:
+    before = "id bigint, headline string"
+    project.apply(news(before, key="id"))
+    arrive(project, before, (1, "a"))
+    project.apply(news("id bigint, title int", key="id", rename={"headline": "title"}))
+    assert project.rows("articles")[1] == [(1, None)]
+
+
+def test_a_column_that_an_ingest_added_is_declared_by_another_name(project: Project) -> None:
+    columns = "id bigint, title string"
+    project.apply(news("id bigint", key="id", on_new_column="add"))
+    arrive(project, columns, (1, "a"))
+    assert project.rows("articles")[0] == ("id", "title")
+    declared = news("id bigint, headline string", key="id", on_new_column="add", rename={"title": "headline"})
+    project.apply(declared)
+    arrive(project, columns, (2, "b"))
+    assert project.rows("articles") == (("id", "headline"), [(1, "a"), (2, "b")])
+    assert [each.action.value for each in project.plan(declared).channels] == ["keep"]
 
 
 class History:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kilonova.catalog import files, registry
@@ -130,8 +130,10 @@ def _declared_change(
     if channel.schema is not None:
         if recovered and old.schema is not None and channel.rules.on_new_column is OnNewColumn.ADD:
             old = replace(old, added=old.schema.without(*channel.schema.names).names)  # which blocks do not record
-        channel = _with_added(channel, channel.schema, old)
-        channel = replace(channel, schema=identified(channel.schema or Schema(()), old.schema, state.latest))
+        renamed = _renamed(channel, old)
+        channel = _with_added(channel, channel.schema, old, {*renamed.values()})
+        schema = identified(channel.schema or Schema(()), old.schema, state.latest, renamed=renamed)
+        channel = replace(channel, schema=schema)
     if owner != workflow.name:
         _refuse_differences(channel, old, owner, derived)
     if old.several_writers and not channel.several_writers and state.latest_distinct:
@@ -173,9 +175,33 @@ def _with_retries(tx: Transaction, change: ChannelChange, old: Channel) -> Chann
     return replace(change, retried=count, detail=change.detail + said)
 
 
-def _with_added(channel: Channel, schema: Schema, old: Channel) -> Channel:
-    """Return a channel as declared with the columns that ingests have added to it, unless they are declared by now."""
-    declared = {name.lower() for name in schema.names}
+def _renamed(channel: Channel, old: Channel) -> dict[str, str]:
+    """Return the present names of the columns that a declaration renames, by their new names.
+
+    These are columns whose former names it gives, for files: rows that are there keep their values. Rows are laid out
+    by the key, and compared by the column that orders them, which are not renamed.
+    """
+    if channel.schema is None or old.schema is None:
+        return {}
+    fixed = {*key_of(old.encoding), *key_of(channel.encoding), old.sequence_by, channel.sequence_by}
+    present = {name.lower(): name for name in old.schema.names if name not in fixed}
+    found: dict[str, str] = {}
+    for before, now in channel.rules.rename:
+        if before.lower() in present and now not in (*old.schema.names, *fixed):
+            found.setdefault(now, present[before.lower()])
+    return found
+
+
+def _with_added(channel: Channel, schema: Schema, old: Channel, renamed: Collection[str]) -> Channel:
+    """Return a channel as declared with the columns that ingests have added to it, unless they are declared by now.
+
+    Args:
+        channel: the channel as declared.
+        schema: its columns.
+        old: the registered channel.
+        renamed: the names of added columns that are declared by another name.
+    """
+    declared = {name.lower() for name in (*schema.names, *renamed)}
     known = old.schema.columns if old.schema else ()
     added = [column for column in known if column.name in old.added and column.name.lower() not in declared]
     return replace(channel, schema=Schema((*schema.columns, *added)), added=tuple(column.name for column in added))

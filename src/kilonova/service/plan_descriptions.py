@@ -42,7 +42,10 @@ def shape_changes(old: Channel, new: Channel) -> list[str]:
         found.append("changes the columns of its deltas" if before == after else f"{before} becomes {after}")
     if new.schema is None:
         return found
-    types, wanted = column_types(old), column_types(new)
+    names = {} if old.schema is None else old.schema.new_names(new.schema)
+    found += [f"renames the column {before} to {name}" for before, name in names.items()]
+    types = {names.get(name, name): kind for name, kind in column_types(old).items()}
+    wanted = column_types(new)
     found += [f"adds the column {name} {kind}" for name, kind in wanted.items() if name not in types]
     found += [f"removes the column {name}" for name in types if name not in wanted]
     found += [

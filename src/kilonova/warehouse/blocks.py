@@ -173,7 +173,7 @@ class Blocks:
     def _adapted(self, frame: DataFrame, block: Block, schema: Schema) -> DataFrame:
         names = block.columns.new_names(schema)
         frame = typed(renamed(frame, names), block.columns.renamed(names), schema)
-        if SET[0] in block.columns.names and block.schema.columns != schema.columns:
+        if SET[0] in block.columns.names and (names or not block.schema.identities <= schema.identities):
             frame = frame.withColumn(SET[0], _known(column(SET[0]), block.columns, schema))
         frame = frame if self._condition is None else frame.where(self._condition)
         return frame.coalesce(1) if self.together else frame
