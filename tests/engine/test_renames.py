@@ -236,6 +236,32 @@ def test_a_former_name_of_another_type_or_in_the_key_is_that_of_another_column(p
     assert project.rows("articles")[1] == [(1, None)]
 
 
+@pytest.mark.parametrize("how", [{}, {"key": "id"}], ids=["append", "upsert"])
+def test_a_column_that_is_written_in_another_case_is_the_same(project: Project, how: dict[str, Any]) -> None:
+    project.apply(news("id bigint, title string", **how))
+    arrive(project, "id bigint, title string", (1, "a"))
+    plan = project.apply(news("id bigint, Title string", **how))
+    assert plan.channels[0].detail == "renames the column title to Title"
+    arrive(project, "id bigint, Title string", (2, "b"))
+    for _ in range(2):
+        assert sorted(map(tuple, project.read("articles").collect())) == [(1, "a"), (2, "b")]
+        assert sorted(project.rows("articles")[1]) == [(1, "a"), (2, "b")]
+        project.compact("articles")
+
+
+def test_a_column_without_rows_is_not_renamed(project: Project) -> None:
+    """Its identity would be that of a column which is added at the same point."""
+    project.apply(news("id bigint", key="id"))
+    arrive(project, "id bigint", (1,))
+    project.apply(news("id bigint, x string", key="id"))
+    project.apply(news("id bigint, y string", key="id", rename={"x": "y"}))
+    project.apply(news("id bigint, y string, x string", key="id"))
+    arrive(project, "id bigint, y string, x string", (2, "y", "x"))
+    project.apply(news("id bigint, x string, y string", key="id"))
+    assert sorted(map(tuple, project.read("articles").collect())) == [(1, None, None), (2, "x", "y")]
+    assert sorted(project.rows("articles")[1]) == [(1, None, None), (2, "x", "y")]
+
+
 def test_a_column_that_an_ingest_added_is_declared_by_another_name(project: Project) -> None:
     columns = "id bigint, title string"
     project.apply(news("id bigint", key="id", on_new_column="add"))

@@ -194,7 +194,9 @@ class Schema:
 def identified(
     declared: Schema, known: Schema | None, newest: int, *, renamed: Mapping[str, str] | None = None
 ) -> Schema:
-    """Return a channel's new schema with the identities of its columns: one that is widened is the same column.
+    """Return a channel's new schema with the identities of its columns.
+
+    One that is widened, or written in another case, is the same column.
 
     Args:
         declared: the new columns.
@@ -206,10 +208,10 @@ def identified(
     >>> identified(Schema.of(("x", "string"), ("id", "int")), before, 3).columns
     (Column(name='x', type='string', since=3), Column(name='id', type='int', since=0))
     """
-    before = {column.name: column for column in (known.columns if known else ())}
+    before = {column.name.lower(): column for column in (known.columns if known else ())}
 
     def found(column: Column) -> Column:
-        old = before.get((renamed or {}).get(column.name, column.name))
+        old = before.get((renamed or {}).get(column.name, column.name).lower())
         if old is None or not (column.type == old.type or is_wider(column.type, old.type)):
             return Column(column.name, column.type, newest)
         return replace(old.renamed(column.name), type=column.type)

@@ -130,7 +130,7 @@ def _declared_change(
     if channel.schema is not None:
         if recovered and old.schema is not None and channel.rules.on_new_column is OnNewColumn.ADD:
             old = replace(old, added=old.schema.without(*channel.schema.names).names)  # which blocks do not record
-        renamed = _renamed(channel, old)
+        renamed = _renamed(channel, old, state.latest)
         channel = _with_added(channel, channel.schema, old, {*renamed.values()})
         schema = identified(channel.schema or Schema(()), old.schema, state.latest, renamed=renamed)
         channel = replace(channel, schema=schema)
@@ -175,16 +175,23 @@ def _with_retries(tx: Transaction, change: ChannelChange, old: Channel) -> Chann
     return replace(change, retried=count, detail=change.detail + said)
 
 
-def _renamed(channel: Channel, old: Channel) -> dict[str, str]:
+def _renamed(channel: Channel, old: Channel, newest: int) -> dict[str, str]:
     """Return the present names of the columns that a declaration renames, by their new names.
 
     These are columns whose former names it gives, for files: rows that are there keep their values. Rows are laid out
-    by the key, and compared by the column that orders them, which are not renamed.
+    by the key, and compared by the column that orders them, which are not renamed. A column that was added after the
+    newest point has no values; its identity might be that of another one which is added now.
+
+    Args:
+        channel: the channel as declared.
+        old: the registered channel.
+        newest: its newest point.
     """
     if channel.schema is None or old.schema is None:
         return {}
     fixed = {*key_of(old.encoding), *key_of(channel.encoding), old.sequence_by, channel.sequence_by}
-    present = {name.lower(): name for name in old.schema.names if name not in fixed}
+    written = (column.name for column in old.schema.columns if column.since < newest)
+    present = {name.lower(): name for name in written if name not in fixed}
     found: dict[str, str] = {}
     for before, now in channel.rules.rename:
         if before.lower() in present and now not in (*old.schema.names, *fixed):
