@@ -81,6 +81,9 @@ def test_a_renamed_column_is_neither_read_nor_written(project: Project, key: str
     query = "SELECT url, site AS host, q AS quality FROM pages"
     assert change(project, query, key=key) == "renames site to host, q to quality"
     assert written(project) == 0
+    (changed, _) = project.reader.schemas("result")
+    assert [(old.name, new.name) for old, new in changed.changed] == [("site", "host"), ("q", "quality")]
+    assert (changed.added, changed.dropped) == ((), ())
     for first in (0, 55):
         ingest(project, first, first + 20)
         project.run()

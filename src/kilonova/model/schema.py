@@ -205,8 +205,9 @@ def identified(
         renamed: the names before of columns that are renamed, by their new names.
 
     >>> before = Schema((Column("id", "int"), Column("x", "int")))
-    >>> identified(Schema.of(("x", "string"), ("id", "int")), before, 3).columns
-    (Column(name='x', type='string', since=3), Column(name='id', type='int', since=0))
+    >>> after = identified(Schema.of(("x", "string"), ("id", "int")), before, 3)
+    >>> sorted(after.identities)
+    [('id', 0), ('x', 3)]
     """
     before = {column.name.lower(): column for column in (known.columns if known else ())}
 

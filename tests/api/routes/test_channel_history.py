@@ -49,8 +49,9 @@ def test_a_channel_reports_its_sizes_schemas_readers_and_blocks(client: TestClie
     assert len(client.get("/api/v1/channels/clicks/sizes?limit=1").json()) == 1
     [schema] = client.get("/api/v1/channels/clicks/schemas").json()
     assert schema["added"] == [
-        {"name": "id", "type": "bigint", "since": 0}, {"name": "note", "type": "string", "since": 0},
-    ]  # fmt: skip
+        {"name": "id", "type": "bigint", "since": 0, "added_as": None},
+        {"name": "note", "type": "string", "since": 0, "added_as": None},
+    ]
     assert client.get("/api/v1/channels/clicks/readers").json() == [
         {"task": "per_user", "logic": 0, "channel": "clicks", "cursor": 0, "newest": 2}
     ]

@@ -28,7 +28,7 @@ class SchemaRecord:
         time: the time when it was filled.
         added: the new columns.
         dropped: the removed columns.
-        changed: the columns with another type, each before and after.
+        changed: the columns with another name or type, each before and after.
     """
 
     point: int
@@ -73,7 +73,9 @@ def _schema(text: str) -> Schema:
 
 
 def _record(point: int, run: int, time: datetime, before: Schema, after: Schema) -> SchemaRecord:
-    old, new = ({column.name.lower(): column for column in schema.columns} for schema in (before, after))
+    names = before.new_names(after)
+    old = {names.get(column.name, column.name).lower(): column for column in before.columns}
+    new = {column.name.lower(): column for column in after.columns}
     return SchemaRecord(
         point=point,
         run=run,
