@@ -114,7 +114,7 @@ def test_output_is_recomputed_if_what_a_migration_reads_was_collected(process: P
         channels = channel_store.channel_states(tx)
     previous = TaskState(task=written.task, logic=0, started=True, cursors=written.cursors)
     state = TaskState(task=task, logic=2, started=False, cursors={}, previous=previous)
-    plan = plan_migration(task, [written], channels, {}, (), None, frozenset())
+    plan = plan_migration(task, [written], channels, {}, (), None, frozenset(), {})
     assert plan is not None
     assert ("what a migration would read is gone: source" in plan.text) == collected
     assert (choose(state, channels).method is RefreshMethod.MIGRATION) != collected

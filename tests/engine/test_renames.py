@@ -240,6 +240,29 @@ def test_a_former_name_of_another_type_or_in_the_key_is_that_of_another_column(p
 
 
 @pytest.mark.parametrize("how", [{}, {"key": "id"}], ids=["append", "upsert"])
+def test_a_view_takes_over_what_it_has_of_a_column_that_its_source_renames(
+    project: Project, how: dict[str, Any]
+) -> None:
+    before, after, rename = "id bigint, headline string", "id bigint, title string", {"headline": "title"}
+    project.apply(news(before, "SELECT id, headline FROM articles WHERE headline <> 'x'", **how))
+    arrive(project, before, (1, "a"), (2, "x"))
+    project.run()
+    for query, said in (
+        ("SELECT id, title AS headline FROM articles WHERE title <> 'x'", "changes no row; reads nothing"),
+        ("SELECT id, title FROM articles WHERE title <> 'x'", "renames headline to title; reads nothing"),
+    ):
+        plan = project.apply(news(after, query, rename=rename, **how))
+        (change,) = (task for task in plan.tasks if task.task.name == "shown")
+        assert change.detail.endswith(said)
+        project.run()
+        assert written(project) == 0
+        arrive(project, after, (3, "c"), (4, "x"))
+        project.run()
+        rows = sorted(map(tuple, project.read("articles").where("title <> 'x'").collect()))
+        assert sorted(map(tuple, project.read("shown").collect())) == rows
+
+
+@pytest.mark.parametrize("how", [{}, {"key": "id"}], ids=["append", "upsert"])
 def test_a_column_that_is_written_in_another_case_is_the_same(project: Project, how: dict[str, Any]) -> None:
     project.apply(news("id bigint, title string", **how))
     arrive(project, "id bigint, title string", (1, "a"))

@@ -11,7 +11,9 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.run import CostSample, RefreshMethod
 from kilonova.model.task import Task, Variant
 from kilonova.model.version import START
+from kilonova.query.column_renaming import with_new_names
 from kilonova.query.migration.migration import NoMigration
+from kilonova.query.tree_json import tree_to_json
 from kilonova.query.view_migration import derive_variants
 from kilonova.query.view_tasks import change_of, known_of
 from kilonova.schedule.due import TaskState
@@ -44,6 +46,7 @@ def plan_migration(
     samples: Sequence[CostSample],
     obstacle: str | None,
     readers: frozenset[str],
+    renamed: Mapping[str, Mapping[str, str]],
 ) -> MigrationPlan | None:
     """Return how the output of a changed task is brought to its new logic version.
 
@@ -55,6 +58,8 @@ def plan_migration(
         samples: the costs of its last runs, newest first.
         obstacle: why its output cannot be migrated, whatever the change; None if it can.
         readers: the views and other tasks that read what is new in its output, or in that of its view.
+        renamed: the new names of columns that are renamed together with its change, by their present ones, of each
+            channel that its newest logic version reads.
 
     Returns:
         The plan; None if the task has written nothing yet.
@@ -81,7 +86,8 @@ def plan_migration(
     written = next((version for version in versions if version.started), None)
     if written is None:
         return None
-    found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared)
+    names = renamed if written is versions[0] else {}  # those which an earlier version has read may have been others
+    found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared, names)
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
     state = _state(replace(task, migrations=found), written, newest + 1, samples, readers)
@@ -137,7 +143,11 @@ def _described(migrations: Sequence[Variant], reading: Sequence[Variant]) -> str
 
 
 def _variants(
-    task: Task, written: TaskVersion, states: Mapping[str, ChannelState], declared: Mapping[str, Channel]
+    task: Task,
+    written: TaskVersion,
+    states: Mapping[str, ChannelState],
+    declared: Mapping[str, Channel],
+    renamed: Mapping[str, Mapping[str, str]],
 ) -> tuple[Variant, ...] | NoMigration:
     """Return the migrations from the logic version that has written the output: the declared one, or derived ones."""
     if by_hand := task.migrations_from(written.logic):
@@ -155,6 +165,8 @@ def _variants(
     old, new = change_of(written.task), change_of(task)
     if old is None or new is None:
         return NoMigration(reason="its query can only be recomputed in full")
+    if renamed:
+        old = replace(old, stored=tree_to_json(with_new_names(old.tree, renamed)))
     (name,) = task.writes
     read = {each: states[each].current for each in (*written.task.reads, *task.reads, name)}
     return derive_variants(old, new, written.logic, states[name].current, known_of(read))

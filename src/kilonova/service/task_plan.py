@@ -111,6 +111,14 @@ class PlannedChannels:
                 readers.setdefault(port.channel, set()).add(task.view or task.name)
         return cls(states, changes, {**states, **changed}, {**new, **states}, readers)
 
+    def new_names(self, channels: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the new names of columns that are renamed, by their present ones, of the channels that have any."""
+        schemas = {name: (self.states[name].channel.schema, self.redeclared[name].channel.schema) for name in channels}
+        found = {
+            name: old.new_names(new) for name, (old, new) in schemas.items() if old is not None and new is not None
+        }
+        return {name: names for name, names in found.items() if names}
+
 
 def plan_task(
     tx: Transaction,
@@ -261,7 +269,8 @@ def _new_version(
     own = {name: every.changes[name].channel for name in task.writes}
     published = published_channels(task)
     readers = task_graph.incremental_readers(tx, published).union(*(every.readers.get(name, ()) for name in published))
-    migration = plan_migration(task, versions, every.expected, own, samples, obstacle, readers)
+    renamed = every.new_names(known.task.reads)
+    migration = plan_migration(task, versions, every.expected, own, samples, obstacle, readers, renamed)
     if handover.text:
         detail += f"; {handover.text}"
     if not handover.waits and migration is not None:
