@@ -366,11 +366,12 @@ def _show_plan(item: WorkflowPlan) -> None:
     for t in item.tasks:
         if t.action is Action.KEEP and not t.detail:
             continue
-        cost = f"reads {render.number(t.rows)} rows, {size(t.bytes)}" if t.rows else ""
-        if t.migration is not None and t.migration.seconds:
-            cost += "".join(f"; {way}: {seconds:.1f} s" for way, seconds in t.migration.seconds.items())
-        after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
-        rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
+        cost = [f"reads {render.number(t.rows)} rows, {size(t.bytes)}"] if t.rows else []
+        if t.migration is not None:
+            cost += [f"{way}: {seconds:.1f} s" for way, seconds in t.migration.seconds.items()]
+        if t.downstream and t.action is Action.CHANGE:
+            cost.append(f"then {', '.join(t.downstream)}")
+        rows.append((_MARKS[t.action], "task", t.task.name, t.detail, "; ".join(cost)))
     render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
     for each in item.affected:
         if each.effect in (DownstreamEffect.MAY_BREAK, DownstreamEffect.BREAKS):
