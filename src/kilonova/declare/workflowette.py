@@ -165,8 +165,8 @@ class Workflowette:
             on_new_column: what an ingest does about a column that the channel does not have (logic evolution, 3.1.2):
                 `"add"` it to the channel, with null in the rows before; `"ignore"` it; or `"quarantine"` the file, or
                 reject the ingest.
-            rename: former names of columns, each with the present one: `{"headline": "title"}`. Files may have either; a
-                column that the channel has by a former name is renamed, and existing rows keep its values.
+            rename: former names of columns, each with the present one: `{"headline": "title"}`. Files may have either.
+                A column that the channel has by a former name is renamed, and existing rows keep its values.
             defaults: values of columns that files may lack: `{"site": "unknown"}`; None for null.
 
         Raises:
