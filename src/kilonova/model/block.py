@@ -208,7 +208,7 @@ class Block:
 
         The others have the names with which they are stored.
         """
-        others = self.columns.homonyms(schema)
+        others = self.columns.replaced_in(schema)
         return replace(self, columns=self.columns.without(*others), buckets=0) if others else self
 
     def is_effective(self, schema: Schema) -> bool:

@@ -39,7 +39,7 @@ class Column:
 
     @property
     def identity(self) -> tuple[str, int]:
-        """What tells it apart from all other columns that the channel has had, whatever they were called."""
+        """Key that tells it apart from all other columns that the channel has had, whatever they were called."""
         return self.added_as or self.name, self.since
 
     def renamed(self, name: str) -> Column:
@@ -132,8 +132,8 @@ class Schema:
         found = ((column.name, there.get(column.identity, column.name)) for column in self.columns)
         return {here: name for here, name in found if here != name}
 
-    def homonyms(self, other: Schema) -> tuple[str, ...]:
-        """Return the columns of this schema that are not in another one, which has other columns of these names."""
+    def replaced_in(self, other: Schema) -> tuple[str, ...]:
+        """Return the names of columns that another schema lacks, and has other columns of the same name instead."""
         there = {column.name.lower(): column.identity for column in other.columns}
         known = other.identities
         return tuple(

@@ -13,15 +13,17 @@ from typing import ClassVar
 
 from kilonova.model.logic import Compilation, Compiled, Sql
 from kilonova.model.run import RefreshMethod
+from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Variant
 from kilonova.query.delta_rules import delta_of_tree
+from kilonova.query.expression import Op, compose
 from kilonova.query.maintenance import removes_nothing
 from kilonova.query.rules import OF_CHANGE, OF_RUN, adapt
-from kilonova.query.tree import Aggregate, At, Filter, Node, Projection, Top, Window, at
+from kilonova.query.tree import Aggregate, At, Filter, Node, Projection, Scan, Top, Window, at
 from kilonova.query.tree_json import tree_from_json
-from kilonova.query.view_migration import ViewMigration, no_rows
+from kilonova.query.view_migration import ViewMigration
 from kilonova.query.view_tasks import ViewChange, circumstances, delta_query, port_name
-from kilonova.query.zset import consolidate, union_changes
+from kilonova.query.zset import consolidate, union_changes, with_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ class MigrationAndInput:
         query = adapt(OF_RUN, self.change.tree, known, context)
         migrated = None if content["tree"] is None else at(tree_from_json(json.dumps(content["tree"])), At.OLD)
         parts = [part for part in (migrated, delta_of_tree(query, context.moved, known)) if part is not None]
-        both = union_changes(parts or [no_rows(name, stored)], after.names)
+        both = union_changes(parts or [_no_rows(name, stored)], after.names)
         separate = migrated is None or content.get("separate", False)
         if not separate or not removes_nothing(query, known, context):
             both = consolidate(both)
@@ -95,3 +97,9 @@ def _reads_own_rows(tree: Node) -> bool:
     while isinstance(tree, Projection | Filter):
         tree = tree.input
     return isinstance(tree, Aggregate | Window | Top)
+
+
+def _no_rows(channel: str, stored: Schema) -> Node:
+    """Return no rows of a relation, as a change."""
+    rows = Scan(channel, tuple((name, name) for name in stored.names), At.OLD)
+    return with_weight(Filter(rows, compose("FALSE", op=Op.BOOLEAN)), 1)

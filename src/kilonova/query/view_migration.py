@@ -16,7 +16,6 @@ from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode, Port, Production, Variant
 from kilonova.query.column_renaming import ColumnRenaming, without_rows
-from kilonova.query.expression import Op, compose
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
@@ -26,7 +25,7 @@ from kilonova.query.tree import At, Filter, Join, Node, Scan, inputs, names, sca
 from kilonova.query.tree import channels as channels_of
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.view_tasks import ViewChange, cast_columns, input_name, known_of, port_name, relation_of, with_ports
-from kilonova.query.zset import consolidate, with_weight
+from kilonova.query.zset import consolidate
 
 MIGRATION = "migration"
 """Name of the derived migration of a relation's task; those that follow it are numbered."""
@@ -114,12 +113,6 @@ class ViewMigration:
     def sets_columns(self) -> bool:
         """Return whether it gives a delta of columns."""
         return json.loads(self.stored)["key"] is not None
-
-
-def no_rows(channel: str, stored: Schema) -> Node:
-    """Return no rows of a relation, as a change."""
-    rows = Scan(channel, tuple((name, name) for name in stored.names), At.OLD)
-    return with_weight(Filter(rows, compose("FALSE", op=Op.BOOLEAN)), 1)
 
 
 def derive_variants(

@@ -174,7 +174,7 @@ class Blocks:
         names = block.columns.new_names(schema)
         frame = typed(renamed(frame, names), block.columns.renamed(names), schema)
         if SET[0] in block.columns.names and (names or not block.schema.identities <= schema.identities):
-            frame = frame.withColumn(SET[0], _known(column(SET[0]), block.columns, schema))
+            frame = frame.withColumn(SET[0], _present_names(column(SET[0]), block.columns, schema))
         frame = frame if self._condition is None else frame.where(self._condition)
         return frame.coalesce(1) if self.together else frame
 
@@ -214,7 +214,7 @@ def renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
     return frame.select(*(column(name).alias(names.get(name, name)) for name in frame.columns)) if names else frame
 
 
-def _known(names: Column, stored: Schema, schema: Schema) -> Column:
+def _present_names(names: Column, stored: Schema, schema: Schema) -> Column:
     """Return stored names of columns as those that the columns have in a schema, without those that are not in it."""
     there = {item.identity: item.name for item in schema.columns}
     known = {item.name: there[item.identity] for item in stored.columns if item.identity in there}

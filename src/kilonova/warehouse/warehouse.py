@@ -843,7 +843,7 @@ class Warehouse:
         rows = self._snapshot(before, own, copied=copied).where(~gone)
         if alike:
             return rows
-        names, others = own.new_names(schema), own.homonyms(schema)
+        names, others = own.new_names(schema), own.replaced_in(schema)
         stored = own.without(*others).renamed(names)
         return conform(typed(renamed(rows.drop(*others), names), stored, schema), schema)
 

@@ -68,7 +68,7 @@ class OutputMigration:
     def migration(self) -> Migration | NoMigration:
         """Return the migration."""
         gone, come = removed(self._joint, self._kinds), added(self._joint, self._kinds)
-        found = self._found(gone, come)
+        found = self._of_difference(gone, come)
         renamed = self._renamed() if gone is None and come is None else {}
         if not renamed or isinstance(found, NoMigration):
             return found
@@ -95,7 +95,8 @@ class OutputMigration:
         others = (old for old in joint.old if old not in joint.new or old in self._changed)
         return next((old for old in others if canonical(joint.old[old]) == value and not old.startswith(KEPT)), None)
 
-    def _found(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
+    def _of_difference(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
+        """Return the migration that writes the rows and columns that differ."""
         if gone is not None and not without(gone, self._joint.was):
             return NoMigration(reason="none of its rows is a row of the new query")
         if not has_same_state(self._joint.old, self._joint.new):
