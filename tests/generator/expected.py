@@ -434,7 +434,8 @@ class Expected:
 
         Where a port reads what came since its cursor, and that has been made anew meanwhile or its past collected, it
         is as good to begin from nothing; what was done is known from `methods`. So it is where a port is fed inserted
-        rows only, and the channel has lost a column: rows that were removed may be the same as others without it.
+        rows only, and rows were removed meanwhile, though none in the end: one that was added may be removed again,
+        and where the channel has lost a column, removed rows may be the same as others without it.
         """
         whole = next((v for v in task.variants if self._makes_whole(v, task)), None)
         anew = (whole, False) if whole is not None else (task.variants[0], True)
@@ -449,9 +450,16 @@ class Expected:
 
     def _broken(self, task: Known, port: Port) -> bool:
         channel = self.channels[port.channel]
-        between = channel.points[task.cursors.get(port.channel, 0) : channel.readable]
-        hidden = port.mode is Mode.INSERTS and port.channel in self.narrowed
-        return hidden or any(written.whole is not None for written in between)
+        start, end = task.cursors.get(port.channel, 0), channel.readable
+        hidden = port.mode is Mode.INSERTS and (
+            port.channel in self.narrowed
+            or any(
+                weight < 0
+                for point in range(start, end)
+                for weight in channel.read(Mode.CHANGES, point, point + 1).values()
+            )
+        )
+        return hidden or any(written.whole is not None for written in channel.points[start:end])
 
     @staticmethod
     def _makes_whole(variant: VariantSpec, task: Known) -> bool:

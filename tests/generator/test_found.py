@@ -46,7 +46,26 @@ FED_LESS = replace(
     FORKED, channels=(replace(FORKED.channels[0], columns=FORKED.channels[0].columns[:2]), *FORKED.channels[1:])
 )
 
+HEARD = Spec(
+    (
+        replace(standard("c1", "upsert"), sequence=True),
+        *(standard(name, "append") for name in ("t3_0", "t3_1")),
+        standard("t4_0", "changes"),
+    ),
+    (TaskSpec("t3", "forked", ("c1",), ("t3_0", "t3_1"), 0), TaskSpec("t4", "heard", ("t3_0",), ("t4_0",), 2)),
+)
+
 FOUND: dict[str, list[Step]] = {
+    "a row that was added is replaced before it is read, so that its reader replaces what it has inserted": [
+        Apply(HEARD),
+        Ingest("c1", ROWS, ((1, 1, "a"),)),
+        Run(),
+        Ingest("c1", ROWS, ((0, 1, "a"),)),
+        Run(),
+        Ingest("c1", ROWS, ((2, 1, "b"),)),
+        Ingest("c1", ROWS, ((2, 2, "a"),)),
+        Turn(10),
+    ],
     "rows that were removed are the same as others without a column that was dropped": [
         Apply(FORKED),
         Ingest("c1", WEIGHTED, ((1, 1, "a", 1),)),
