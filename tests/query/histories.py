@@ -112,6 +112,8 @@ class World:
             name: {column: _DUCK[kind] for column, kind in columns.items()} for name, columns in TABLES.items()
         }
         self.rows: dict[str, Bag] = {name: Counter() for name in TABLES}
+        self.most: dict[str, int] = dict.fromkeys(TABLES, 0)
+        """The number of rows before a change or after it, whichever is larger."""
         self.layers: dict[str, list[Row]] = {}
         self.moved: set[str] = set()
         self.adding: set[str] = set()
@@ -122,6 +124,7 @@ class World:
     def put(self, name: str, old: Bag, new: Bag) -> None:
         """Let a table go from some rows to others."""
         self.rows[name] = new
+        self.most[name] = max(old.total(), new.total())
         if old != new:
             self.moved.add(name)
             self.adding |= {name} if old <= new else set()
@@ -229,7 +232,10 @@ class View:
             adding=frozenset(self.world.adding),
         )
         single = {name for name in item.reads if len(self.rows.get(name, name)) <= self.draw.choice((0, 1, 100))}
-        known = {name: replace(each, single=name in single) for name, each in self.known.items()}
+        known = {
+            name: replace(each, single=name in single, one_row=self.world.most[name] <= 1)
+            for name, each in self.known.items()
+        }
         change = maintenance_delta(replace(item, tree=adapt(OF_RUN, item.tree, known, found)), known, found)
         if change is None:
             return Counter(old)

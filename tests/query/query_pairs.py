@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kilonova.errors import KilonovaError
@@ -16,9 +17,10 @@ from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import Known
+from kilonova.query.redundant_weights import drop_redundant_weights
 from kilonova.query.rendering import render
 from kilonova.query.syntax import UnsupportedSql
-from kilonova.query.tree import WEIGHT, Node, names, scans
+from kilonova.query.tree import WEIGHT, Node, channels, names, scans
 from tests.query.edits import Editor
 from tests.query.generator import Generator
 from tests.query.histories import KNOWN, TABLES, Bag, World, filled, row
@@ -42,7 +44,9 @@ def _hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(tuple(each) if isinstance(each, list) else each for each in values)
 
 
-def migrated(world: World, item: MaterializedRelation, migration: Migration, old: Bag, columns: dict[str, str]) -> Bag:
+def migrated(
+    world: World, item: MaterializedRelation, migration: Migration, old: Bag, columns: dict[str, str], known: Known
+) -> Bag:
     """The stored rows after a migration."""
     world.types[item.channel] = columns
     world.settled.discard(item.channel)
@@ -54,16 +58,17 @@ def migrated(world: World, item: MaterializedRelation, migration: Migration, old
         after[tuple(None if place is None else values[place] for place in places)] += n
     if migration.delta is None:
         return after
-    sql = render(without_hints(migration.delta), lambda scan: f"{scan.channel}_{scan.at.value}")
-    given, _, rows = world.asked(sql)
-    delta = [dict(zip(given, _hashable(values), strict=True)) for values in rows]
+    few = {name: replace(known[name], one_row=world.rows[name].total() <= 1) for name in channels(migration.delta)}
+    delta = drop_redundant_weights(without_hints(migration.delta), few)
+    given, _, rows = world.asked(render(delta, lambda scan: f"{scan.channel}_{scan.at.value}"))
+    changes = [dict(zip(given, _hashable(values), strict=True)) for values in rows]
     match migration.encoding:
         case None:
             assert given == list(wanted), given
-            return Counter(tuple(each[name] for name in wanted) for each in delta)
+            return Counter(tuple(each[name] for name in wanted) for each in changes)
         case Changes():
             assert given == [*wanted, WEIGHT], given
-            for each in delta:
+            for each in changes:
                 values = tuple(each[name] for name in wanted)
                 assert each[WEIGHT] != 0
                 after[values] += each[WEIGHT]
@@ -73,9 +78,9 @@ def migrated(world: World, item: MaterializedRelation, migration: Migration, old
             own = [wanted.index(name) for name in key]
             by_key = {tuple(values[place] for place in own): dict(zip(wanted, values, strict=True)) for values in after}
             assert len(by_key) == after.total()
-            assert len({tuple(each[name] for name in key) for each in delta}) == len(delta), "a key occurs twice"
+            assert len({tuple(each[name] for name in key) for each in changes}) == len(changes), "a key occurs twice"
             assert set(given) - {"_deleted", "_set"} <= set(wanted)
-            for each in delta:
+            for each in changes:
                 place = tuple(each[name] for name in key)
                 if each.get("_deleted"):
                     del by_key[place]
@@ -104,7 +109,7 @@ class QueryPair:
         self._now = plan_materializations(name, parse_query(new, known), known, key)
         self.others = tuple(item.channel for item in self._now if item.channel not in self._was)
         self.migrations: dict[str, Migration | NoMigration] = {}
-        every = dict(known)
+        self._known = every = dict(known)
         for item in self._now:
             every[item.channel] = item.facts
             before = self._was.get(item.channel)
@@ -149,7 +154,7 @@ class QueryPair:
         types, rows = computed(world, before.tree)
         while migration is not None:
             stored, stored_types = rows, types
-            rows = migrated(world, before, migration, rows, types)
+            rows = migrated(world, before, migration, rows, types, self._known)
             types, right = computed(world, migration.tree)
             if migration.renamed:
                 place = {name: number for number, name in enumerate(stored_types)}

@@ -48,7 +48,8 @@ def compile_variant(
         )
         for each in inputs
     )
-    if sum(channels[name].size for name in {*task.reads, *task.writes}) <= sizes.single_task_max:
+    used = {*task.writes, *(port.channel for port in choice.variant.ports)}
+    if sum(channels[name].size for name in used) <= sizes.single_task_max:
         scale = RunScale.SINGLE_PARTITION
     else:
         small = input_size(choice.state, channels).change <= sizes.broadcast_max

@@ -640,6 +640,7 @@ class _Execution:
             expected=expected,
             derived=choice.variant.logic.derived and compiled.trusted,
             encoding=compiled.encoding,
+            without_rows=compiled.without_rows,
         )
         try:
             return write_output(self._warehouse, output)

@@ -30,6 +30,7 @@ class Output(Generic[Frame]):
         expected: estimated size in bytes; None if unknown.
         derived: whether the rows are a delta that is known to have each key once, and no rows without effect.
         encoding: the encoding of a delta; None for the channel's.
+        without_rows: whether the rows are known to be none.
     """
 
     state: ChannelState
@@ -43,6 +44,7 @@ class Output(Generic[Frame]):
     expected: int | None
     derived: bool = False
     encoding: Encoding | None = None
+    without_rows: bool = False
 
     @property
     def settled(self) -> bool:
@@ -116,6 +118,7 @@ def write_output(warehouse: WarehouseInterface[Frame], output: Output[Frame]) ->
         expected=max(expected or 0, largest) or None if whole else expected,
         strong=output.strong,
         derived=output.derived,
+        without_rows=output.without_rows,
     )
     block = warehouse.write(frame, plan)
     declared = state.channel.schema is not None  # else even an empty base records the columns

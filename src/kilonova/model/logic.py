@@ -62,6 +62,7 @@ class Compiled:
         relation: the columns of the relation after it, state columns included; None if they do not change.
         trusted: whether the delta of derived logic is known to fit the relation; not if functions of users compute it.
         renamed: the names before of columns that have other names after it, by these.
+        without_rows: whether the delta is known to have no rows: only the columns of the relation change.
     """
 
     executable: Executable
@@ -70,6 +71,7 @@ class Compiled:
     relation: Schema | None = None
     trusted: bool = True
     renamed: Mapping[str, str] = field(default_factory=dict)
+    without_rows: bool = False
 
 
 class RunScale(enum.Enum):

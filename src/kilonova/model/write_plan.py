@@ -25,6 +25,7 @@ class WritePlan:
         expected: the expected size in bytes; None if unknown.
         strong: whether to store a delta with the rows that it replaces, for readers of changes.
         derived: whether a delta is known to have unique keys and no ineffective rows; it may be strong then.
+        without_rows: whether the block is known to have no rows, so that they need not be evaluated.
     """
 
     name: BlockName
@@ -36,6 +37,7 @@ class WritePlan:
     expected: int | None = None
     strong: bool = False
     derived: bool = False
+    without_rows: bool = False
 
     @property
     def is_base(self) -> bool:

@@ -68,4 +68,4 @@ def without_rows(after: Schema, renamed: Mapping[str, str] | None = None) -> Com
     """
     columns = ", ".join(f"CAST(NULL AS {each.type}) AS {quoted(each.name)}" for each in after.plus(WEIGHT).columns)
     text = f"SELECT {columns} WHERE FALSE".replace("{", "{{").replace("}", "}}")
-    return Compiled(Sql(text=text), {}, None, after, renamed=renamed or {})
+    return Compiled(Sql(text=text), {}, None, after, renamed=renamed or {}, without_rows=True)

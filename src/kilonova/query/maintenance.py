@@ -36,7 +36,7 @@ from kilonova.query.tree import (
     kept,
     names,
 )
-from kilonova.query.zset import consolidate, union_changes, with_weight
+from kilonova.query.zset import consolidate, repeat_rows, union_changes, with_weight
 
 
 def maintenance_delta(item: MaterializedRelation, known: Known, found: MaintenanceContext) -> Node | None:
@@ -138,10 +138,8 @@ def _total(name: str, kind: str | None) -> Scalar:
 
 def _amounts(group: Aggregate, columns: tuple[str, ...], changed: Node) -> Node:
     """Return the amounts that each row of a change adds to sums, each row repeated and signed by its weight."""
-    often = compose("EXPLODE(SEQUENCE(1, CAST(ABS({}) AS INT)))", column(WEIGHT))
-    each = Explode(changed, often, False, ("_each",))
     amounts = tuple(Item(name, _signed(call.value)) for name, call in zip(columns, group.calls, strict=True))
-    return Projection(each, (*group.keys, *amounts))
+    return Projection(repeat_rows(changed), (*group.keys, *amounts))
 
 
 def _signed(call: Scalar) -> Scalar:

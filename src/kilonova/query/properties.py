@@ -42,12 +42,14 @@ class RelationFacts:
         grows: whether rows are only ever added.
         single: whether it is expected to have at most one row, before a change and after it; if it has more, its
             change is still correct, but slower.
+        one_row: whether it is known to have at most one row, before a change and after it.
     """
 
     types: Mapping[str, str]
     key: tuple[str, ...] = ()
     grows: bool = False
     single: bool = False
+    one_row: bool = False
 
 
 Known = Mapping[str, RelationFacts]
@@ -329,6 +331,8 @@ def unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
     """Return sets of columns in which no two rows have the same values, nulls counting as values."""
     match node:
         case Scan():
+            if known[node.channel].one_row and not node.weighs:
+                return ((),)
             name_of = dict(node.columns)
             key = known[node.channel].key
             return (tuple(name_of[source] for source in key),) if key and all(k in name_of for k in key) else ()

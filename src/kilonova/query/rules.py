@@ -17,6 +17,7 @@ from kilonova.query.predicate_pushdown import push_predicates
 from kilonova.query.projection_merging import merge_projections
 from kilonova.query.properties import Known
 from kilonova.query.redundant_equalities import drop_redundant_equalities
+from kilonova.query.redundant_weights import drop_redundant_weights
 from kilonova.query.tree import Node
 from kilonova.query.weighted_reads import read_with_weights
 
@@ -36,6 +37,7 @@ OF_RUN: tuple[Rule, ...] = (
 
 OF_CHANGE: tuple[Rule, ...] = (
     lambda node, known, run: read_with_weights(node, run.layered),
+    lambda node, known, run: drop_redundant_weights(node, known),
     lambda node, known, run: drop_redundant_equalities(node, known),
     lambda node, known, run: without_hints(node) if run.scale is RunScale.SHUFFLE else node,
 )

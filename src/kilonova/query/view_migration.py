@@ -11,12 +11,11 @@ from typing import ClassVar
 
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import DELETED, SET, WEIGHT, Changes, Columns
-from kilonova.model.logic import Compilation, Compiled, InputRead, Sql
+from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode, Port, Production, Variant
 from kilonova.query.column_renaming import ColumnRenaming, without_rows
-from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.properties import Known
@@ -24,7 +23,16 @@ from kilonova.query.rules import OF_CHANGE, adapt
 from kilonova.query.tree import At, Filter, Join, Node, Scan, inputs, names, scans
 from kilonova.query.tree import channels as channels_of
 from kilonova.query.tree_json import tree_from_json, tree_to_json
-from kilonova.query.view_tasks import ViewChange, cast_columns, input_name, known_of, port_name, relation_of, with_ports
+from kilonova.query.view_tasks import (
+    ViewChange,
+    cast_columns,
+    circumstances,
+    input_name,
+    port_name,
+    relation_of,
+    with_ports,
+)
+from kilonova.query.weighted_reads import splits_rows
 from kilonova.query.zset import consolidate
 
 MIGRATION = "migration"
@@ -60,23 +68,17 @@ class ViewMigration:
         if content["tree"] is None:
             return None if stored.names == after.names else without_rows(after)
         tree = tree_from_json(json.dumps(content["tree"]))
-        channels = {each: run.states[each].current for each in dict.fromkeys(read.channel for read in run.reads)}
-        context = MaintenanceContext(
-            moved=frozenset(),
-            sizes={each: run.states[each].size for each in channels},
-            layered=frozenset(each for each in channels if run.states[each].has_weighted_deltas),
-            scale=run.scale,
-        )
-        adapted = adapt(OF_CHANGE, tree, known_of(channels), context)
-        if any(scan.weighed for scan in scans(adapted)) and WEIGHT[0] in names(adapted):
-            adapted = consolidate(adapted)  # weighted rows of one channel may cancel each other
+        adapted = adapt(OF_CHANGE, tree, *circumstances(run))
+        if splits_rows(adapted):
+            adapted = consolidate(adapted)
         given = frozenset(names(tree))
         columns = after.only(tuple(column for column in after.names if column in given))
         wanted = columns.plus(*(control for control in (DELETED, SET, WEIGHT) if control[0] in given))
         reads = {
             input_name(scan): InputRead(port_name(scan.channel, scan.at), True, scan.weighed) for scan in scans(adapted)
         }
-        sql = cast_columns(with_ports(adapted, input_name), wanted)
+        alone = run.scale is RunScale.SINGLE_PARTITION
+        sql = cast_columns(with_ports(adapted, input_name, alone=alone), wanted)
         return Compiled(Sql(text=sql), reads, Columns(tuple(content["key"])) if content["key"] else None, after)
 
     def columns_after(self, run: Compilation) -> Schema:

@@ -298,6 +298,9 @@ def known_of(channels: Mapping[str, Channel], single: Collection[str] = ()) -> K
 
     Args:
         channels: the channels by name.
-        single: those expected to have at most one row, before a change and after it.
+        single: those known to have at most one row, before a change and after it.
     """
-    return {name: replace(facts(channel), single=name in single) for name, channel in channels.items()}
+    return {
+        name: replace(facts(channel), single=name in single, one_row=name in single)
+        for name, channel in channels.items()
+    }

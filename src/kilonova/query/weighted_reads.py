@@ -13,6 +13,7 @@ from dataclasses import replace
 from kilonova.query.expression import Op, column, compose
 from kilonova.query.tree import (
     WEIGHT,
+    Aggregate,
     At,
     Explode,
     Filter,
@@ -40,6 +41,17 @@ def read_with_weights(node: Node, layered: frozenset[str]) -> Node:
         layered: the channels that have deltas after their base.
     """
     return _Weighing(layered).rows(node)
+
+
+def splits_rows(node: Node) -> bool:
+    """Return whether weighted rows of a channel reach the top of a change, where they may cancel each other.
+
+    Args:
+        node: the change, with weighted reads.
+    """
+    if WEIGHT not in names(node) or isinstance(node, Aggregate):
+        return False
+    return node.weighed if isinstance(node, Scan) else any(map(splits_rows, inputs(node)))
 
 
 class _Weighing:

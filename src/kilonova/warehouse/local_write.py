@@ -57,6 +57,8 @@ def fetch_small(frame: DataFrame, columns: Schema, path: str, plan: WritePlan) -
         CheckFailed: rows violate a check.
         KilonovaError: any error of `jobs.write`.
     """
+    if plan.without_rows:
+        return arrow_schema(columns).empty_table()
     checks, observation = of_rows(plan.checks), Observation()
     if checks:
         metrics = on.metrics(frame, checks, plan.schema, on.weight(plan.kind, plan.encoding))

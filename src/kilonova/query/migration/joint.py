@@ -111,9 +111,12 @@ def _safe_first(node: Node) -> Node:
     The conditions of a query that protect others (`x <> 0 AND 1 / x > 2`) may be among those that differ.
     """
     node = with_inputs(node, tuple(map(_safe_first, inputs(node))))
-    if not isinstance(node, Filter):
-        return node
-    return _kept(node.input, sorted(node.condition.conjuncts(), key=_may_fail))
+    return _kept(node.input, list(safe_first(node.condition.conjuncts()))) if isinstance(node, Filter) else node
+
+
+def safe_first(conditions: Iterable[Scalar]) -> tuple[Scalar, ...]:
+    """Return conditions in an order that evaluates those first that cannot fail."""
+    return tuple(sorted(conditions, key=_may_fail))
 
 
 def _may_fail(expression: Scalar) -> bool:

@@ -20,7 +20,7 @@ from kilonova.query.migration.equivalence import all_expressed, canonical, expre
 from kilonova.query.migration.joint import Joint, Lookup
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.migration.pairs import kinds_of
-from kilonova.query.migration.row_difference import FALSE, TRUE, added, removed
+from kilonova.query.migration.row_difference import FALSE, TRUE, added, changed_rows, removed
 from kilonova.query.properties import FLOATING, Known, equi_pairs, non_null, tells_apart, type_of, unique
 from kilonova.query.tree import (
     Aggregate,
@@ -169,6 +169,8 @@ class OutputMigration:
     def _of_rows(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
         """Return the migration if the columns of all rows stay as they are."""
         columns = tuple(self._joint.new)
+        if gone is not None and come is not None and (one := self._of_one_read(gone, come)) is not None:
+            return one
         parts, texts, separate, removal = [], [], True, None
         if gone is not None:
             rows, text = self._gone(gone, columns)
@@ -184,9 +186,29 @@ class OutputMigration:
         texts += self._dropped()
         delta = union_changes(parts, columns) if parts else None
         if delta is not None and len(parts) > 1:  # rows of one sign cannot cancel each other
-            every = self._all(columns)
-            delta = delta if unique(every, self._known) else consolidate(delta)
+            delta = delta if unique(self._all(columns), self._known) else consolidate(delta)
         return replace(self._made(delta, Changes(), texts), separate=separate, removal=removal)
+
+    def _of_one_read(self, gone: tuple[Scalar, ...], come: tuple[Scalar, ...]) -> Migration | None:
+        """Return the migration that finds the rows to remove and those to add by reading the joint rows once.
+
+        None if the removed rows are found in the output, or the added ones besides it, or if two passes are cheaper.
+        """
+        further, columns = without(gone, self._joint.was), tuple(self._joint.new)
+        if all_expressed(further, self._visible) is not None:
+            return None
+        if self._not_stored(self._joint.tree) != self._joint.tree:
+            return None
+        delta = changed_rows(self._joint, gone, come, self._items(columns))
+        if delta is None:
+            return None
+        texts = [
+            f"removes the rows for which {self._text(further)}",
+            f"adds the rows for which {self._text(without(come, self._common()) or come)}",
+            *self._dropped(),
+        ]
+        delta = delta if unique(self._all(columns), self._known) else consolidate(delta)
+        return replace(self._made(delta, Changes(), texts), separate=False)
 
     def _removal(self, conditions: tuple[Scalar, ...]) -> Scalar | None:
         """Return conditions as one on the columns of the output; None if that may differ from session to session."""

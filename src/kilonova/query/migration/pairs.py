@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kilonova.query.delta_rules import delta_of_tree
 from kilonova.query.expression import column
 from kilonova.query.migration.joint import Joint
-from kilonova.query.migration.row_difference import FALSE, added, removed
+from kilonova.query.migration.row_difference import FALSE, added, changed_rows, removed
 from kilonova.query.properties import Known, types
 from kilonova.query.tree import WEIGHT, At, Item, Node, Projection, Scan, Union, channels, inputs, kept, with_inputs
 from kilonova.query.zset import union_changes, with_weight
@@ -97,7 +97,12 @@ def _change(pair: Pair, read: tuple[str, ...], pairs: Pairs, known: Known) -> No
             changed = delta_of_tree(joint.select(joint.was, own), moves, known)
             parts += [] if changed is None else [changed]
         kinds = kinds_of(joint, known)
-        for conditions, weight in ((added(joint, kinds), 1), (removed(joint, kinds), -1)):
+        come, gone = added(joint, kinds), removed(joint, kinds)
+        both = None if come is None or gone is None else changed_rows(joint, gone, come, own)
+        if both is not None:
+            parts.append(both)
+            continue
+        for conditions, weight in ((come, 1), (gone, -1)):
             if conditions is not None:
                 parts.append(with_weight(joint.select(conditions, own), weight))
     return union_changes(parts, read)
