@@ -75,6 +75,12 @@ def test_one_is_chosen_where_its_readers_are_not_known() -> None:
     assert is_migrated(migrating(None, BOTH))
 
 
+@pytest.mark.parametrize(("output", "migrated"), [(MB, False), (10 * MB, True)])
+def test_what_reads_as_much_as_recomputing_is_chosen_for_large_outputs(output: int, migrated: bool) -> None:
+    assert is_migrated(migrating(frozenset(), ("source",)), output=output) == migrated
+    assert is_migrated(migrating(None, ("source",)), output=output)
+
+
 def test_one_that_selects_rows_of_its_input_is_chosen() -> None:
     assert is_migrated(migrating(frozenset(), BOTH, selects=["source"]))
 

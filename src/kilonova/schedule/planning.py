@@ -131,7 +131,9 @@ def _migration(
     full = estimates[RefreshMethod.FULL]
     others = state.readers is None or not state.readers <= {state.task.view}
     most = max(_DELTA_FACTOR * full, full + _DELTA_SECONDS) if others else full
-    dearer = estimates[RefreshMethod.MIGRATION] > most and _migrated_size(state, channels) > _SMALL
+    seconds, size = estimates[RefreshMethod.MIGRATION], _migrated_size(state, channels)
+    as_dear = seconds >= most and channels[state.task.writes[0]].size <= _SMALL  # a small output is soon written anew
+    dearer = (seconds > most or as_dear) and size > _SMALL
     if dearer and (whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
     return VariantChoice(
