@@ -347,6 +347,6 @@ class History:
             assert found == Counter([(len(rows), sum(lengths) if lengths else None)])
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", some(range(8), 2))
 def test_views_have_the_rows_of_their_present_conditions(project: Project, number: int) -> None:
     History(project, random.Random(f"{SEED}/{number}")).follow(steps=12)

@@ -151,3 +151,18 @@ def test_parentheses_around_what_is_selected_say_nothing() -> None:
     assert parse_query("select distinct (a), ((b + 1)) as c from r order by (a), c limit 3", KNOWN) == parse_query(
         plain, KNOWN
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select k, (select a, b from r limit 1) x from t",
+        "select k from t where v > (select max(a), max(b) from r)",
+        "select k from t where v not in (select a, b from r) or k > 1",
+        "select k from t where k > 1 or v in (select * from r)",
+        "select sum(v), (select a, b from r limit 1) x from t",
+    ],
+)
+def test_a_subquery_that_gives_values_has_one_column(text: str) -> None:
+    with pytest.raises(QueryError, match="columns where one is expected"):
+        parse_query(text, KNOWN)

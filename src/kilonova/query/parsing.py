@@ -33,6 +33,7 @@ from kilonova.query.syntax import (
     outermost,
     plain,
     refuses_null,
+    require_one_column,
     syntax_of,
     tables_of,
     unaliased,
@@ -356,6 +357,7 @@ class _Reader:
         self, node: Node, subquery: exp.Expr, scope: _Scope, ctes: Ctes, refuses: bool
     ) -> tuple[Node, exp.Expr]:
         query = subquery.unnest()
+        require_one_column(query)
         ctes = self._with(query, ctes)
         if not isinstance(query, exp.Select) or query.args.get("group") or not has_aggregates(query):
             return self._looked_up(node, query, scope, ctes, refuses)

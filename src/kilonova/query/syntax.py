@@ -317,6 +317,18 @@ def outermost(holder: exp.Expr) -> list[exp.Expr]:
     return [node for node in found if not node.find_ancestor(exp.Select, exp.SetOperation)]
 
 
+def require_one_column(query: exp.Expr) -> None:
+    """Check that a subquery whose rows are values returns one column.
+
+    Raises:
+        QueryError: it returns several.
+    """
+    if isinstance(query, exp.Query) and len(query.selects) != 1:
+        raise QueryError(
+            f"a subquery returns {len(query.selects)} columns where one is expected", hint="Select one column"
+        )
+
+
 def by_counts(expression: exp.Expr) -> exp.Expr:
     """Return an expression in which EXISTS and IN are rewritten to compare the row counts of their subqueries.
 
@@ -327,6 +339,7 @@ def by_counts(expression: exp.Expr) -> exp.Expr:
 
     Raises:
         UnsupportedSql: the rows of a subquery cannot be counted.
+        QueryError: IN compares with several columns.
 
     >>> by_counts(sqlglot.condition("a OR EXISTS (SELECT b FROM t)")).sql()
     'a OR (SELECT COUNT(*) FROM t) > 0'
@@ -353,6 +366,7 @@ def _among(found: exp.In) -> exp.Expr:
         raise UnsupportedSql(
             "IN over several columns or subqueries below OR or within an expression", "Use a UNION or a join"
         )
+    require_one_column(query)
     query = _under_other_aliases(query, {each.table for each in given.find_all(exp.Column)})
     value, every = unaliased(query.selects[0]), exp.Count(this=exp.Star())
     alike = _more(_counted(query, every, exp.EQ(this=value.copy(), expression=given.copy())))
