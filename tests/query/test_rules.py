@@ -125,7 +125,7 @@ def test_a_rule_keeps_the_rows_or_gives_their_change(name: str, given: str, made
     after = render(tree, lambda scan: f"{scan.channel}_new")
     before = render(tree, lambda scan: f"{scan.channel}_{'old' if scan.channel in MOVED else 'new'}")
     some = 0
-    for _ in range(8):
+    for _ in range(20):
         rows = {table: filled(draw, table) for table in TABLES}
         twice = tuple(value(draw, kind) for kind in TABLES["r"].values())
         world.step(rows | {"r": rows["r"] + Counter({twice: 2})})
