@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 @pytest.fixture
 def sent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands that are sent to Java."""
+    """The commands that are sent to Java, but for those that release objects of earlier tests."""
     client: Any = spark._jvm._gateway_client  # type: ignore[union-attr]
     send, commands = client.send_command, []
 
     def counted(command: str, *rest: Any, **more: Any) -> Any:
-        commands.append(command)
+        if not command.startswith("m\n"):
+            commands.append(command)
         return send(command, *rest, **more)
 
     monkeypatch.setattr(client, "send_command", counted)
