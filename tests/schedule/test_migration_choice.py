@@ -81,8 +81,14 @@ def test_what_reads_as_much_as_recomputing_is_chosen_for_large_outputs(output: i
     assert is_migrated(migrating(None, ("source",)), output=output)
 
 
-def test_one_that_selects_rows_of_its_input_is_chosen() -> None:
-    assert is_migrated(migrating(frozenset(), BOTH, selects=["source"]))
+def test_one_that_selects_few_rows_of_its_input_is_chosen() -> None:
+    assert is_migrated(migrating(frozenset(), BOTH, cost_shares={"source": 0.6}))
+
+
+@pytest.mark.parametrize(("output", "migrated"), [(MB, False), (20 * MB, True)])
+def test_one_that_selects_as_few_rows_as_the_query_is_chosen_for_large_outputs(output: int, migrated: bool) -> None:
+    state = migrating(frozenset(), ("source",), cost_shares={"source": 0.95})
+    assert is_migrated(state, output=output) == migrated
 
 
 def test_one_that_reads_the_output_only_is_chosen() -> None:

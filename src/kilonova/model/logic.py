@@ -150,8 +150,8 @@ class Logic(Protocol):
         """Return whether it reads rows of its inputs."""
 
     @property
-    def selects(self) -> tuple[str, ...]:
-        """Channels of which it processes only selected rows, which it joins with no other input."""
+    def cost_shares(self) -> Mapping[str, float]:
+        """Estimated cost of some of its channels, as a share of what recomputing takes for as many bytes."""
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ class Sql:
     removal: ClassVar[None] = None
     renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = True
-    selects: ClassVar[tuple[str, ...]] = ()
+    cost_shares: ClassVar[Mapping[str, float]] = {}
 
     def compile(self, run: Compilation) -> Compiled:
         """Return the query, which reads every port."""
@@ -221,7 +221,7 @@ class Function:
     removal: ClassVar[None] = None
     renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = True
-    selects: ClassVar[tuple[str, ...]] = ()
+    cost_shares: ClassVar[Mapping[str, float]] = {}
 
     @property
     def text(self) -> str:

@@ -36,7 +36,7 @@ class ColumnRenaming:
     removal: ClassVar[None] = None
     renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = False
-    selects: ClassVar[tuple[str, ...]] = ()
+    cost_shares: ClassVar[Mapping[str, float]] = {}
 
     def compile(self, run: Compilation) -> Compiled:
         """Return a query without rows, and the columns after it."""

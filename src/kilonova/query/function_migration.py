@@ -41,7 +41,7 @@ class FunctionMigration:
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
     renaming: ClassVar[None] = None
-    selects: ClassVar[tuple[str, ...]] = ()
+    cost_shares: ClassVar[Mapping[str, float]] = {}
 
     @property
     def reads_rows(self) -> bool:

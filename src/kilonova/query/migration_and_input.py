@@ -8,6 +8,7 @@ relation, it is the change of the new query from V to V′, wherever the relatio
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -45,7 +46,7 @@ class MigrationAndInput:
     removal: ClassVar[None] = None
     renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = True
-    selects: ClassVar[tuple[str, ...]] = ()
+    cost_shares: ClassVar[Mapping[str, float]] = {}
 
     @property
     def text(self) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +21,8 @@ from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.properties import Known
 from kilonova.query.rules import OF_CHANGE, adapt
-from kilonova.query.tree import At, Filter, Join, Node, Scan, inputs, names, scans
+from kilonova.query.selectivity import selectivity
+from kilonova.query.tree import At, Filter, Node, Scan, inputs, names, scans
 from kilonova.query.tree import channels as channels_of
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.view_tasks import (
@@ -46,9 +48,9 @@ class ViewMigration:
     Attributes:
         text: what it does, for display.
         stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, the
-            channels of which it selects rows, the condition of the rows that it only removes, the columns after it if
-            all of them are stored, pairs of the names of all columns after it and before if it only renames and drops
-            columns, and the query of the relation after it, as JSON.
+            estimated cost of channels of which it selects rows, the condition of the rows that it only removes, the
+            columns after it if all of them are stored, pairs of the names of all columns after it and before if it only
+            renames and drops columns, and the query of the relation after it, as JSON.
     """
 
     text: str
@@ -107,14 +109,46 @@ class ViewMigration:
         return found
 
     @property
-    def selects(self) -> tuple[str, ...]:
-        """Channels of which it processes only selected rows, which it joins with no other input."""
-        return tuple(json.loads(self.stored).get("selects", ()))
+    def cost_shares(self) -> Mapping[str, float]:
+        """Estimated cost of some of its channels, as a share of what recomputing takes for as many bytes."""
+        found: Mapping[str, float] = json.loads(self.stored).get("cost_shares", {})
+        return found
 
     @property
     def sets_columns(self) -> bool:
         """Return whether it gives a delta of columns."""
         return json.loads(self.stored)["key"] is not None
+
+
+_READING = 0.5
+"""Part of the cost of an input that is the same however many of its rows a condition keeps."""
+
+
+def cost_shares(step: Migration, own: str) -> dict[str, float]:
+    """Return the share of a migration's input; none if it reads several besides its output `own`, or all rows of it."""
+    channels = set() if step.delta is None else {scan.channel for scan in scans(step.delta)} - {own}
+    if step.delta is None or len(channels) != 1:
+        return {}
+    (channel,) = channels
+    kept = _kept(step.delta, channel)
+    if kept is None:
+        return {}
+    recomputed = _kept(step.tree, channel)
+    return {channel: _cost(kept) / _cost(1.0 if recomputed is None else recomputed)}
+
+
+def _cost(kept: float) -> float:
+    return _READING + (1 - _READING) * min(1.0, kept)
+
+
+def _kept(tree: Node, channel: str) -> float | None:
+    """Return the share of a channel's rows that conditions keep; None if there is a reading without a condition."""
+    if isinstance(tree, Scan):
+        return None if tree.channel == channel else 0.0
+    if isinstance(tree, Filter) and isinstance(tree.input, Scan) and tree.input.channel == channel:
+        return selectivity(tree.condition)
+    parts = [_kept(below, channel) for below in inputs(tree)]
+    return None if None in parts else sum(part for part in parts if part is not None)
 
 
 def derive_variants(
@@ -141,25 +175,6 @@ def derive_variants(
     return tuple(every)
 
 
-def _selected(tree: Node, own: str) -> list[str]:
-    """Return the channel of which a migration reads selected rows, if it reads one besides its output `own`."""
-    others = {scan.channel for scan in scans(tree)} - {own}
-    return list(others) if len(others) == 1 and _is_filtered(tree, own) else []
-
-
-def _is_filtered(tree: Node, own: str) -> bool:
-    """Return whether all rows that a tree reads of other channels than its output are filtered, and not joined."""
-    match tree:
-        case Scan():
-            return tree.channel == own
-        case Filter(input=Scan()):
-            return True
-        case Join():
-            return all(_is_filtered(side, own) for side in (tree.left, tree.right))
-        case _:
-            return all(_is_filtered(below, own) for below in inputs(tree))
-
-
 def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:
     read = (
         {(own.name, At.OLD): None}
@@ -170,7 +185,7 @@ def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Var
         "tree": None if step.delta is None else json.loads(tree_to_json(step.delta)),
         "key": list(step.encoding.key) if isinstance(step.encoding, Columns) else None,
         "separate": step.separate,
-        "selects": [] if step.delta is None else _selected(step.delta, own.name),
+        "cost_shares": cost_shares(step, own.name),
         "removal": None if step.removal is None else step.removal.sql,
         "stored": list(names(step.tree)) if isinstance(step.encoding, Changes) else None,
         "renamed": [(n, step.renamed.get(n, n)) for n in names(step.tree)] if step.renamed else None,

@@ -128,7 +128,7 @@ class ViewChange:
     removal: ClassVar[None] = None
     renaming: ClassVar[None] = None
     reads_rows: ClassVar[bool] = True
-    selects: ClassVar[tuple[str, ...]] = ()
+    cost_shares: ClassVar[Mapping[str, float]] = {}
 
     @property
     def tree(self) -> Node:

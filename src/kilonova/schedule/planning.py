@@ -107,8 +107,11 @@ It publishes a delta, so that these are not recomputed.
 _SMALL = 4 << 20
 """Bytes that a migration may read without being compared with recomputing, which publishes the whole output again."""
 
-_SELECTED = 0.5
-"""Part of the cost of an input of which a migration selects rows by a condition, and joins them with no other input."""
+_CLOSE = 0.9
+"""From which part of the time of recomputing on a migration of a small output counts as taking as long.
+
+It also reads the output to change it, which recomputing does not.
+"""
 
 
 def _migration(
@@ -132,7 +135,9 @@ def _migration(
     others = state.readers is None or not state.readers <= {state.task.view}
     most = max(_DELTA_FACTOR * full, full + _DELTA_SECONDS) if others else full
     seconds, size = estimates[RefreshMethod.MIGRATION], _migrated_size(state, channels)
-    as_dear = seconds >= most and channels[state.task.writes[0]].size <= _SMALL  # a small output is soon written anew
+    as_dear = (
+        seconds >= _CLOSE * most and channels[state.task.writes[0]].size <= _SMALL
+    )  # a small output is soon written anew
     dearer = (seconds > most or as_dear) and size > _SMALL
     if dearer and (whole_variant(state.task) is not None or state.migrations[0].logic.derived):
         return None
@@ -173,7 +178,7 @@ def _migrated_size(state: TaskState, channels: Mapping[str, ChannelState]) -> in
     assert state.previous is not None
     seen = limit_channels(channels, _migrated_ends(state, state.previous, channels))
     return sum(
-        int(seen[port.channel].size * (_SELECTED if port.channel in variant.logic.selects else 1))
+        int(seen[port.channel].size * variant.logic.cost_shares.get(port.channel, 1))
         for variant in reading_migrations(state, seen)
         for port in variant.ports
     )
