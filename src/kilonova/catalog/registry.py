@@ -110,10 +110,11 @@ def put_task(
 
 
 def put_superseded(tx: Transaction, task: Task, workflow: str, logic: int) -> None:
-    """Register a task that was not registered yet at a logic version that is superseded from the beginning."""
+    """Register a logic version of a task that is superseded from the beginning; the task may be new."""
     tx.mark_registry_changed()
+    known = tx.connection.execute(select(tables.task.c.id).where(tables.task.c.name == task.name)).scalar()
     row = {"name": task.name, "workflow": workflow, "active": True, "view": task.view}
-    number = inserted_id(tx.connection.execute(insert(tables.task).values(row)))
+    number = known if known is not None else inserted_id(tx.connection.execute(insert(tables.task).values(row)))
     _add_logics(tx, [(number, logic, task)])
     own = tables.logic.c.task_id == number, tables.logic.c.version == logic
     tx.connection.execute(update(tables.logic).where(*own).values(superseded=True))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from sqlalchemy import Text, cast, func, insert, or_, select, update
+from sqlalchemy import Text, cast, delete, func, or_, select, update
 
 from kilonova.catalog import channel_registry, channel_store, codec, registry, tables
 from kilonova.catalog.channel_store import channel_id
@@ -33,15 +33,32 @@ def running_tasks(tx: Transaction) -> dict[str, int]:
     return {row.name: row.run_id for row in tx.connection.execute(query)}
 
 
-def add_copy(tx: Transaction, channel: Channel, origin: ChannelState, task: str, workflow: str) -> tuple[int, ...]:
+def has_been_inserted(tx: Transaction, task: str) -> bool:
+    """Return whether a task has, or had, the logic version `START`."""
+    version = tables.logic.c
+    query = select(version.version).where(version.task_id == registry.task_id(tx, task), version.version == START)
+    return tx.connection.execute(query).first() is not None
+
+
+def add_copy(
+    tx: Transaction,
+    channel: Channel,
+    origin: ChannelState,
+    task: str,
+    workflow: str,
+    version: Callable[[Version], Version],
+    reason: str,
+) -> tuple[int, ...]:
     """Register a channel with the readable points of another one, and its blocks by reference.
 
     Args:
         tx: a writing transaction.
         channel: the channel, with the columns and the encoding of the other one.
         origin: the state of the other channel.
-        task: the inserted task, through which the rows have passed as a no-op.
+        task: the task that writes the channel.
         workflow: the workflow that declares it.
+        version: returns the version of a point for that of the other channel's point.
+        reason: why the runs that have written the blocks have written this channel, for display.
 
     Returns:
         The numbers of the blocks.
@@ -55,7 +72,7 @@ def add_copy(tx: Transaction, channel: Channel, origin: ChannelState, task: str,
         row["channel_id"] = new
         for column in ("version", "extended"):
             if row["state"] == PointState.FILLED.value and row[column] is not None:
-                row[column] = codec.version_to_json(codec.version_from_json(row[column]).through(task, START))
+                row[column] = codec.version_to_json(version(codec.version_from_json(row[column])))
     insert_all(tx, point, rows)
     blocks = [block for block in origin.blocks if block.end <= last]
     for block in blocks:
@@ -63,7 +80,6 @@ def add_copy(tx: Transaction, channel: Channel, origin: ChannelState, task: str,
     numbers = tuple(block.number for block in blocks)
     written = select(output).where(output.c.channel_id == old, is_among(tx, output.c.block_id, numbers))
     made = [dict(row) for row in tx.connection.execute(written).mappings()]
-    reason = f"{task} was inserted after {origin.channel.name}, by reference"
     insert_all(
         tx,
         output,
@@ -72,20 +88,25 @@ def add_copy(tx: Transaction, channel: Channel, origin: ChannelState, task: str,
     return numbers
 
 
-def add_no_op(tx: Transaction, task: Task, workflow: str, channel: str, point: int) -> None:
-    """Register a task as a no-op of the logic version `START`, superseded by the version that is registered next.
+def add_beginning(tx: Transaction, task: Task, workflow: str, cursors: Mapping[str, int]) -> None:
+    """Register the logic version `START` of a task, superseded by the version that is registered next.
+
+    Other versions of the task end: what it has written is the output of this one.
 
     Args:
         tx: a writing transaction.
-        task: the no-op.
+        task: the task at this version.
         workflow: the workflow that declares the task.
-        channel: the channel whose rows it has passed on.
-        point: the point up to which it has.
+        cursors: the points up to which it has read channels.
     """
     registry.put_superseded(tx, task, workflow, START)
     key = registry.task_id(tx, task.name)
-    cursor = {"task_id": key, "logic": START, "channel_id": channel_id(tx, channel), "point": point}
-    tx.connection.execute(insert(tables.cursor).values(cursor))
+    rows = [
+        {"task_id": key, "logic": START, "channel_id": channel_id(tx, channel), "point": point}
+        for channel, point in cursors.items()
+    ]
+    tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == key))
+    insert_all(tx, tables.cursor, rows)
 
 
 def move_input(tx: Transaction, task: Task, logic: int, old: str, new: str) -> None:

@@ -276,6 +276,19 @@ class Version:
             )
         return Version.of(entries)
 
+    def written_by(self, task: str) -> Version:
+        """Return this version of a task's output as if another task had written it, at the logic version `START`.
+
+        >>> print(Version.source("crawled", 3).through("counts", 2).written_by("groups"))
+        crawled›groups 3[s]
+        """
+        return Version.of(
+            {
+                (*path[:-1], task): _entry(((*each.logic[:-1], START), each.first, each.last) for each in entry)
+                for path, entry in self.entries
+            }
+        )
+
     def with_attached(self, task: str, paths: Iterable[Path]) -> Version:
         """Return this version as if a task had always had an input that it has not read yet (logic evolution, 3.2.3).
 

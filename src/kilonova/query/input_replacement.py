@@ -6,7 +6,7 @@ channel, as if they had been written so; a function is called with its rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kilonova.model.channel import Channel
@@ -68,7 +68,9 @@ def only_filters(task: Task, columns: Sequence[str]) -> bool:
     return change is not None and sources(change.tree) == {name: name for name in columns}
 
 
-def no_op(name: str, channel: Channel, output: Channel, view: str | None) -> Task:
+def no_op(
+    name: str, channel: Channel, output: Channel, view: str | None, columns: Mapping[str, str] | None = None
+) -> Task:
     """Return a task that passes the rows of a channel on: the logic version `s` of an inserted task.
 
     Args:
@@ -76,16 +78,20 @@ def no_op(name: str, channel: Channel, output: Channel, view: str | None) -> Tas
         channel: the channel, with its columns.
         output: the channel that it writes.
         view: the view that the task maintains, if it does.
+        columns: the columns of the channel by those of the output; None if all have the same names.
     """
     assert channel.schema is not None
-    columns = tuple((each, each) for each in channel.schema.user_columns.names)
-    own = facts(channel)
-    rows = MaterializedRelation(
-        channel=output.name, tree=Scan(channel.name, columns), encoding=output.encoding, facts=own
-    )
-    task = task_of(rows, name, {channel.name: own})
+    passed = {each: each for each in channel.schema.user_columns.names} if columns is None else columns
+    known = {channel.name: facts(channel)}
+    read = Scan(channel.name, tuple((source, shown) for shown, source in passed.items()))
+    rows = MaterializedRelation(channel=output.name, tree=read, encoding=output.encoding, facts=facts(output))
+    return beginning(replace(task_of(rows, name, known), name=name, view=view))
+
+
+def beginning(task: Task) -> Task:
+    """Return a task at the logic version `s`, to which no declared definition is equal."""
     variants = tuple(replace(each, fingerprint=describe_logic(START)) for each in task.variants)
-    return replace(task, name=name, view=view, variants=variants)
+    return replace(task, variants=variants)
 
 
 def _variant(variant: Variant, output: str, old: str, new: str, tree: Node | None, text: str | None) -> Variant:

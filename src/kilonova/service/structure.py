@@ -24,10 +24,11 @@ from kilonova.errors import Conflict, DeclarationError
 from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.task import Task
-from kilonova.model.version import Version
+from kilonova.model.version import START, Version
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.input_replacement import no_op, only_filters, with_fingerprints_of, with_input_replaced
 from kilonova.query.view_tasks import known_of
+from kilonova.service.extracted_relations import extract, find_extracted
 from kilonova.service.logic_overrides import LogicOverrides
 from kilonova.service.task_plan import has_same_rows
 
@@ -145,8 +146,13 @@ def change_structure(
     """
     rewired, notes = find_rewirings(tx, workflow)
     if rewired and not rehearsed:
-        _refuse_running(tx, rewired)
+        _refuse_running(tx, [one.known.task for one in rewired])
     placed: dict[str, tuple[int, ...]] = {}
+    for extracted in find_extracted(tx, workflow):
+        if not rehearsed:
+            _refuse_running(tx, [extracted.view.task])
+        placed[extracted.channel] = extract(tx, extracted, workflow)
+        notes[extracted.task.name] = f"the rows of {extracted.view.task.name} are there by reference"
     for inserted in {(i.old, i.new): i for one in rewired for i in one.inputs if i.inserted}.values():
         readers = [one.known.task.name for one in rewired if inserted in one.inputs]
         placed |= _insert(tx, inserted, readers, workflow, overrides)
@@ -235,10 +241,10 @@ def _rewiring(
     return Rewiring(known, inputs, task, same, shaped and same)
 
 
-def _refuse_running(tx: Transaction, rewired: Iterable[Rewiring]) -> None:
+def _refuse_running(tx: Transaction, rewired: Iterable[Task]) -> None:
     """Check that neither a rewired task nor one that depends on it is running: their versions are rewritten."""
     tasks = [versions[0].task for versions in registry.live_versions(tx).values()]
-    reached = [one.known.task for one in rewired]
+    reached = [*rewired]
     for each in reached:
         reached += [task for task in tasks if task not in reached and not {*each.writes}.isdisjoint(task.reads)]
     running = structure.running_tasks(tx)
@@ -270,9 +276,11 @@ def _insert(
         output = replace(
             declared, schema=current.schema.user_columns, encoding=current.encoding, adopts=declared.schema is None
         )
-        placed[output.name] = structure.add_copy(tx, output, origin, task.name, workflow.name)
-        passed = no_op(task.name, current, output, task.view)
-        structure.add_no_op(tx, passed, workflow.name, channel, origin.latest_readable)
+        reason = f"{task.name} was inserted after {channel}, by reference"
+        passed = partial(Version.through, task=task.name, logic=START)
+        placed[output.name] = structure.add_copy(tx, output, origin, task.name, workflow.name, passed, reason)
+        beginning = no_op(task.name, current, output, task.view)
+        structure.add_beginning(tx, beginning, workflow.name, {channel: origin.latest_readable})
         if overrides.keeps(task):
             _keep_rows(tx, task, workflow.name)
         inserted_here = partial(Version.with_inserted, task=task.name, after=after, before=readers)
