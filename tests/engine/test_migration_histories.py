@@ -148,15 +148,15 @@ def bag(frame: Any) -> Bag:
     return Counter(map(repr, map(tuple, frame.collect())))  # type: ignore[return-value]
 
 
-def follow(spark: SparkSession, place: Path, seed: str, steps: int) -> tuple[int, int]:
-    """Follow a history, and return how many times an output was migrated, and recomputed after a change.
+def follow(spark: SparkSession, place: Path, seed: str, steps: int, kind: type[History] = History) -> tuple[int, int]:
+    """Follow a history of a kind, and return how many times an output was migrated, and recomputed after a change.
 
     Conditions of removed rows are recorded for outputs of any size.
     """
     with open_project(place, session=spark) as project, pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "REMOVAL_MIN", 0)
         project.create()
-        history = History(project, seed)
+        history = kind(project, seed)
         project.apply(history.workflow(history.applied))
         for name in TABLES:
             rows = [row(history.draw, name, key) for key in range(5)]

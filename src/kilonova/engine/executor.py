@@ -157,7 +157,7 @@ class _Execution:
         self._retries = retries
         self._shared_steps = shared_steps
         self._channels = dict(run.plan.channels)
-        self._inputs: list[RunInput] = []
+        self._inputs: dict[tuple[str, str], RunInput] = {}
         self._outputs: list[RunOutput] = []
         self._advances: list[Advance] = []
         self._participants: list[Participant] = []
@@ -197,7 +197,7 @@ class _Execution:
                 pool.shutdown(cancel_futures=True)
                 raise
         return RunResults(
-            inputs=tuple(self._inputs),
+            inputs=tuple(self._inputs.values()),
             outputs=tuple(self._outputs),
             advances=tuple(self._advances),
             participants=tuple(self._participants),
@@ -460,17 +460,18 @@ class _Execution:
         step = "" if choice.variant.from_version is None else f" ({choice.variant.name})"
         if choice.state.logic != self._in_force.get(task.name, choice.state.logic):
             step = f" (logic version {choice.state.logic})"
-        self._inputs += (
-            RunInput(
+        for each in inputs:
+            key = task.name, f"{each.port.name}{step}"
+            earlier = self._inputs.get(key)  # of a recomputation instead of a migration, before the new input
+            read = [*(earlier.blocks if earlier else ()), *(block.number for block in each.reading.blocks)]
+            self._inputs[key] = RunInput(
                 task=task.name,
-                port=f"{each.port.name}{step}",
+                port=key[1],
                 channel=each.port.channel,
-                start=each.start,
+                start=each.start if earlier is None else earlier.start,
                 end=each.end,
-                blocks=tuple(block.number for block in each.reading.blocks),
+                blocks=tuple(dict.fromkeys(read)),
             )
-            for each in inputs
-        )
         self._advances.append(Advance(task=task.name, logic=choice.state.logic, points=advanced_cursors(choice)))
 
     def _once(self, choice: VariantChoice, inputs: tuple[PortInput, ...]) -> tuple[Blocks, bool]:
@@ -573,8 +574,9 @@ class _Execution:
         relation = compiled.relation
         if not choice.variant.logic.derived:
             channel = self._channels[name].channel
-            if channel.adopts and choice.method.renews and choice.state.previous is not None:
-                channel = replace(channel, schema=None)  # those of the earlier logic version do not matter
+            follows = choice.state.previous is not None or choice.state.task.view is not None
+            if channel.adopts and choice.method.renews and follows:
+                channel = replace(channel, schema=None)  # those of earlier queries, or their inputs, do not matter
         elif (channel := self._channels[name].current).schema is not None:
             if relation is None:
                 return channel.schema

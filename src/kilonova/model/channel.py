@@ -457,12 +457,17 @@ class ChannelState:
     def as_written(self, at: int) -> SnapshotRead:
         """Return the read plan of the relation at a point, with the columns that it had when it was written.
 
+        They have the names that the channel declares for them.
+
         Raises:
             NotFound: the point is not readable, or has been collected.
         """
-        found = self.snapshot(at)
+        found, declared = self.snapshot(at), self.channel.schema
         newest = next(reversed(found.blocks), None)
-        return found if newest is None else replace(found, schema=newest.schema)
+        if newest is None:
+            return found
+        names = {} if declared is None else newest.schema.new_names(declared)
+        return replace(found, schema=newest.schema.renamed(names))
 
     def _assembled(self, at: int) -> SnapshotRead:
         """Assemble a snapshot; see `snapshot`."""

@@ -6,7 +6,7 @@ channel, as if they had been written so; a function is called with its rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kilonova.model.channel import Channel
@@ -68,9 +68,7 @@ def only_filters(task: Task, columns: Sequence[str]) -> bool:
     return change is not None and sources(change.tree) == {name: name for name in columns}
 
 
-def no_op(
-    name: str, channel: Channel, output: Channel, view: str | None, columns: Mapping[str, str] | None = None
-) -> Task:
+def no_op(name: str, channel: Channel, output: Channel, view: str | None) -> Task:
     """Return a task that passes the rows of a channel on: the logic version `s` of an inserted task.
 
     Args:
@@ -78,14 +76,15 @@ def no_op(
         channel: the channel, with its columns.
         output: the channel that it writes.
         view: the view that the task maintains, if it does.
-        columns: the columns of the channel by those of the output; None if all have the same names.
     """
     assert channel.schema is not None
-    passed = {each: each for each in channel.schema.user_columns.names} if columns is None else columns
-    known = {channel.name: facts(channel)}
-    read = Scan(channel.name, tuple((source, shown) for shown, source in passed.items()))
-    rows = MaterializedRelation(channel=output.name, tree=read, encoding=output.encoding, facts=facts(output))
-    return beginning(replace(task_of(rows, name, known), name=name, view=view))
+    columns = tuple((each, each) for each in channel.schema.user_columns.names)
+    own = facts(channel)
+    rows = MaterializedRelation(
+        channel=output.name, tree=Scan(channel.name, columns), encoding=output.encoding, facts=own
+    )
+    task = task_of(rows, name, {channel.name: own})
+    return beginning(replace(task, name=name, view=view))
 
 
 def beginning(task: Task) -> Task:

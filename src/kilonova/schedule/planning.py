@@ -14,6 +14,7 @@ from kilonova.model.required_columns import RequiredColumn, accepted_end, as_req
 from kilonova.model.run import CostSample, InputSize, RefreshMethod
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
+from kilonova.model.widening import is_wider
 from kilonova.schedule.costs import fit, machine_factor
 from kilonova.schedule.due import TaskState, continuing_version, new_input, read_ends
 from kilonova.schedule.query_shape import shape_of
@@ -542,6 +543,24 @@ def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, Channel
             return f"rows of {port.channel} may have been removed"
         if port.mode is Mode.NEW and not channel.can_say(start, end):
             return f"{port.channel} was rewritten since point {start}"
+        if state.task.view is not None and (name := _retyped(port.channel, start, state, channels)) is not None:
+            return f"the type of the column {name} of {port.channel} has changed"
+    return None
+
+
+def _retyped(name: str, start: int, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
+    """Return a column that a view reads and whose type has changed since a point, other than to a wider one."""
+    channel = channels[name]
+    before, after = channel.written_schema(start) if start else None, channel.schema_at(channel.latest_readable)
+    if before is None or after is None or channel.is_equivalent(start, channel.latest_readable):
+        return None
+    read = {each.name.lower() for each in state.task.requires if each.channel == name}
+    known = {column.identity: column.type for column in before.columns}
+    named = {column.name.lower(): column.type for column in before.columns}
+    for column in after.columns:
+        old = known.get(column.identity) or named.get(column.name.lower(), column.type)
+        if column.name.lower() in read and old != column.type and not is_wider(column.type, old):
+            return column.name
     return None
 
 

@@ -21,12 +21,12 @@ from kilonova.model.task import Task
 from kilonova.model.version import Version
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.canonical_form import canonical_names
-from kilonova.query.expression import column
-from kilonova.query.input_replacement import beginning, no_op
+from kilonova.query.expression import Op, column, compose
+from kilonova.query.input_replacement import beginning
 from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration
 from kilonova.query.properties import Known
-from kilonova.query.tree import Item, Node, Projection, names
+from kilonova.query.tree import Item, Node, Projection, Scan, names
 from kilonova.query.view_tasks import change_of, known_of, relation_of, task_of
 
 
@@ -125,6 +125,21 @@ def _same_columns(old: Node, new: Node, known: Known) -> dict[str, str]:
     return {name: by_value[text] for name, text in found.items() if text in by_value and not name.startswith(KEPT)}
 
 
+def _passing(relation: Channel, view: Channel, columns: Mapping[str, str]) -> Node:
+    """Return the query by which a view has the rows of a relation.
+
+    Columns that the relation lacks cannot be computed from it. They are as no column of another query, so that a
+    migration drops them.
+    """
+    assert view.schema is not None
+    items = []
+    for each in view.schema.user_columns.columns:
+        missing = f"CAST(raise_error('{relation.name} lacks a column') AS {each.type})"
+        source = columns.get(each.name)
+        items.append(Item(each.name, compose(missing, op=Op.CALL) if source is None else column(source)))
+    return Projection(Scan(relation.name, tuple((name, name) for name in columns.values())), tuple(items))
+
+
 def extract(tx: Transaction, found: ExtractedRelation, workflow: WorkflowDefinition) -> tuple[int, ...]:
     """Let a relation take over the rows of its view, and the view read it.
 
@@ -148,10 +163,11 @@ def extract(tx: Transaction, found: ExtractedRelation, workflow: WorkflowDefinit
     written = partial(Version.written_by, task=part.name)
     numbers = structure.add_copy(tx, output, origin, part.name, workflow.name, written, reason)
     rows = relation_of(_with_names(change.tree, found.columns), output)
-    computed = beginning(task_of(rows, part.name, known_of(inputs)))
-    structure.add_beginning(tx, replace(computed, view=part.view), workflow.name, found.view.cursors)
-    passed = no_op(view.name, output, origin.current, view.view, found.columns)
-    structure.add_beginning(tx, passed, workflow.name, {output.name: origin.latest_readable})
+    computed = beginning(task_of(rows, view.name, known_of(inputs)))
+    structure.add_beginning(tx, computed, workflow.name, found.view.cursors)
+    passed = relation_of(_passing(output, origin.current, found.columns), origin.current)
+    read = beginning(task_of(passed, view.name, known_of({output.name: output})))
+    structure.add_beginning(tx, read, workflow.name, {output.name: origin.latest_readable})
     after = {*inputs, *(task for names in task_graph.writers(tx, [*inputs]).values() for task in names)}
     inserted = partial(Version.with_inserted, task=part.name, after=after, before=[view.name])
     structure.rewrite_versions(tx, [view.name], inserted)
