@@ -17,6 +17,7 @@ from kilonova.errors import DeclarationError, KilonovaError, QueryError, SparkUn
 from kilonova.model.event import EventKind
 from kilonova.model.run import RefreshMethod
 from kilonova.query import view_tasks
+from kilonova.query.view_migration import ViewMigration
 from kilonova.query.view_tasks import DeltaQuery
 from kilonova.service.project import Project, open_project
 from kilonova.service.resources import ProjectResources
@@ -189,3 +190,65 @@ def test_a_delta_query_that_spark_rejects_is_reported_by_the_plan(
     with pytest.raises(KilonovaError, match="UNRESOLVED_COLUMN") as raised:
         project.plan(workflow(query, refresh="incremental"))
     assert isinstance(raised.value, QueryError | DeclarationError)
+
+
+def test_a_migration_that_fails_before_new_input_is_made_up_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output is recomputed from what the earlier version has read, then from the new input, in one run."""
+
+    def failing(*_: Any) -> None:
+        raise TaskFailed("broken")
+
+    project.apply(workflow("SELECT g, sum(x) AS s FROM rows GROUP BY g", refresh="incremental"))
+    put(project, (1, "a", 1), (2, "b", 2), (3, "b", 4))
+    project.run()
+    put(project, (4, "b", 8))
+    project.apply(workflow("SELECT g, sum(x) AS s FROM rows WHERE x > 1 GROUP BY g"))
+    monkeypatch.setattr(ViewMigration, "compile", failing)
+    monkeypatch.setattr("kilonova.engine.executor.may_succeed_in_full", lambda _: True)
+    project.run()
+    assert sorted(map(tuple, project.read("v").collect())) == [("b", 14)]
+    detail = project.run_detail(project.runs(1)[0].run.number)
+    assert detail.inputs
+    assert "the migration failed: broken" in detail.made[0].reason, [m.reason for m in detail.made]
+
+
+@pytest.mark.parametrize("refresh", ["auto", "incremental", "full"])
+def test_a_view_is_recomputed_when_a_view_below_changes_a_type(project: Project, refresh: str) -> None:
+    def web(query: str) -> kn.Workflow:
+        made = workflow(query)
+        made.view("above", "SELECT g FROM v WHERE n > 1", refresh=refresh)
+        made.view("counted", "SELECT g, count(*) AS n FROM above GROUP BY g", refresh=refresh)
+        return made
+
+    project.apply(web("SELECT g, count(*) AS n FROM rows GROUP BY g"))
+    put(project, (1, "a", 1), (2, "b", 2), (3, "b", 4), (4, "c", 1), (5, "c", 1))
+    project.run()
+    project.apply(web("SELECT n AS g, n FROM (SELECT g, count(*) AS n FROM rows GROUP BY g)"))
+    put(project, (6, "a", 7))
+    project.run()
+    assert [tuple(row) for row in project.read("counted").collect()] == [(2, 3)]
+    put(project, (6, "b", 7))
+    project.run()
+    assert sorted(map(tuple, project.read("counted").collect())) == [(2, 1), (3, 1)]
+
+
+def test_columns_stay_the_same_ones_when_a_view_is_recomputed(project: Project) -> None:
+    """A reader of its changes finds the values of a column that was added later in older blocks."""
+
+    def web(columns: str, *, read: bool = True) -> kn.Workflow:
+        made = workflow(f"SELECT {columns} FROM rows", refresh="incremental")
+        if read:
+            made.view("sums", "SELECT g, sum(x) AS s FROM v GROUP BY g", refresh="incremental")
+        return made
+
+    project.apply(web("id, g", read=False))
+    put(project, (1, "a", 1), (2, "b", 2), (3, "b", 4))
+    project.run()
+    project.apply(web("id, g, x"))
+    project.run()
+    project.apply(web("id, g, x"), new_version=["v"])
+    put(project, (2, "a", 2))
+    project.run()
+    assert sorted(map(tuple, project.read("sums").collect())) == [("a", 3), ("b", 4)]

@@ -571,12 +571,13 @@ class _Execution:
             SchemaMismatch: a migration changes the type of a column whose values it does not give, or a function of a
                 user gives it another type.
         """
-        relation = compiled.relation
+        relation, known = compiled.relation, None
         if not choice.variant.logic.derived:
             channel = self._channels[name].channel
-            follows = choice.state.previous is not None or choice.state.task.view is not None
-            if channel.adopts and choice.method.renews and follows:
-                channel = replace(channel, schema=None)  # those of earlier queries, or their inputs, do not matter
+            if channel.adopts and choice.method.renews:
+                known = self._channels[name].current.schema  # the same columns as before are told by their names
+                if choice.state.previous is not None or choice.state.task.view is not None:
+                    channel = replace(channel, schema=None)  # but they may be others, after other queries or inputs
         elif (channel := self._channels[name].current).schema is not None:
             if relation is None:
                 return channel.schema
@@ -585,19 +586,20 @@ class _Execution:
             actual, encoding = self._warehouse.schema_of(frame), compiled.encoding or channel.encoding
             if not compiled.trusted:
                 delta_schema(encoding, found).validate(actual, optional=optional_columns(encoding, found))
-            known = {(column.identity, column.type) for column in channel.schema.columns}
+            there = {(column.identity, column.type) for column in channel.schema.columns}
             given = actual.names
             for column in found.columns:
-                if (column.identity, column.type) not in known and column.name not in given:
+                if (column.identity, column.type) not in there and column.name not in given:
                     raise SchemaMismatch(
                         "the migration does not give the values of the column, whose type changes",
                         column=column.name,
                         hint="Nothing needs to be done: the output is recomputed",
                     )
             return found
-        return validate_output(
+        found = validate_output(
             self._warehouse.schema_of(frame), channel, choice.production(name), choice.state.task.name
         )
+        return found if known is None else identified(found, known, self._channels[name].latest_readable)
 
     def _columns_of(self, choice: VariantChoice, query: str, channels: Collection[str]) -> Schema:
         """Return the columns of a query over channels as a task reads them."""
