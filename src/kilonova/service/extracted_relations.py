@@ -20,7 +20,7 @@ from kilonova.model.schema import KEPT
 from kilonova.model.task import Task
 from kilonova.model.version import Version
 from kilonova.model.workflow import WorkflowDefinition
-from kilonova.query.canonical_form import canonical_names
+from kilonova.query.canonical_form import canonical_text
 from kilonova.query.expression import Op, column, compose
 from kilonova.query.input_replacement import beginning
 from kilonova.query.migration.derivation import derive_migration
@@ -83,9 +83,11 @@ def _extracted(view: TaskVersion, part: Task, states: Mapping[str, ChannelState]
     inputs = {*view.task.reads} - {channel}
     if old is None or new is None or inputs != {*part.reads} - {*part.writes} or not inputs <= view.cursors.keys():
         return None
+    if (present := states[channel].current).schema is None:
+        return None
     known = known_of({name: states[name].current for name in inputs})
     columns = _same_columns(old.tree, new.tree, known)
-    stored = _renamed(states[channel].current, part.writes[0], columns)
+    stored = _renamed(present, part.writes[0], columns)
     if not columns or stored is None:
         return None
     step = derive_migration(_with_names(old.tree, columns), new.tree, relation_of(old.tree, stored), known)
@@ -105,10 +107,8 @@ def _renamed(channel: Channel, name: str, columns: Mapping[str, str]) -> Channel
     """
     assert channel.schema is not None
     visible = channel.schema.user_columns
-    after = [columns.get(each, each) for each in visible.names]
-    if len({each.lower() for each in after}) < len(after) or any(
-        columns.get(each, each) != each for each in channel.key
-    ):
+    after = {columns.get(each, each).lower() for each in visible.names}
+    if len(after) < len(visible.names) or any(columns.get(each, each) != each for each in channel.key):
         return None
     return replace(channel, name=name, schema=visible.renamed(columns))
 
@@ -120,9 +120,14 @@ def _with_names(tree: Node, columns: Mapping[str, str]) -> Node:
 
 def _same_columns(old: Node, new: Node, known: Known) -> dict[str, str]:
     """Return the columns of a relation by those of a view that have the same values, as far as both have them."""
-    found, there = canonical_names(old, known), canonical_names(new, known)
-    by_value = {text: name for name, text in there.items() if not name.startswith(KEPT)}
-    return {name: by_value[text] for name, text in found.items() if text in by_value and not name.startswith(KEPT)}
+    by_value = {_value(new, name, known): name for name in reversed(names(new)) if not name.startswith(KEPT)}
+    values = {name: _value(old, name, known) for name in names(old) if not name.startswith(KEPT)}
+    return {name: by_value[value] for name, value in values.items() if value in by_value}
+
+
+def _value(tree: Node, name: str, known: Known) -> str:
+    """Return a text of the values of a column, which does not depend on its name."""
+    return canonical_text(Projection(tree, (Item("value", column(name)),)), known)
 
 
 def _passing(relation: Channel, view: Channel, columns: Mapping[str, str]) -> Node:
