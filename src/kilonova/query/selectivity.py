@@ -29,6 +29,8 @@ def selectivity(condition: Scalar) -> float:
             return 1 - math.prod(1 - selectivity(each) for each in operands)
         case Op.NOT:
             return 1 - selectivity(operands[0])
+        case Op.COALESCE if len(operands) == 2 and operands[1].op is Op.BOOLEAN:
+            return selectivity(operands[0])
         case Op.BOOLEAN:
             return float(bare.sql.upper() == "TRUE")
         case Op.IS:

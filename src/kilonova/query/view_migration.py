@@ -22,7 +22,7 @@ from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.properties import Known
 from kilonova.query.rules import OF_CHANGE, adapt
 from kilonova.query.selectivity import selectivity
-from kilonova.query.tree import At, Filter, Node, Scan, inputs, names, scans
+from kilonova.query.tree import Aggregate, At, Filter, Node, Scan, inputs, names, scans
 from kilonova.query.tree import channels as channels_of
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.view_tasks import (
@@ -48,7 +48,7 @@ class ViewMigration:
     Attributes:
         text: what it does, for display.
         stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, the
-            estimated cost of channels of which it selects rows, the condition of the rows that it only removes, the
+            estimated cost of its only input, the condition of the rows that it only removes, the
             columns after it if all of them are stored, pairs of the names of all columns after it and before if it only
             renames and drops columns, and the query of the relation after it, as JSON.
     """
@@ -121,34 +121,34 @@ class ViewMigration:
 
 
 _READING = 0.5
-"""Part of the cost of an input that is the same however many of its rows a condition keeps."""
+"""Part of the cost of a column of an input that is the same however many of its rows a condition keeps."""
 
 
 def cost_shares(step: Migration, own: str) -> dict[str, float]:
-    """Return the share of a migration's input; none if it reads several besides its output `own`, or all rows of it."""
+    """Return the share of a migration's input; none if it reads several besides its output `own`."""
     channels = set() if step.delta is None else {scan.channel for scan in scans(step.delta)} - {own}
     if step.delta is None or len(channels) != 1:
         return {}
     (channel,) = channels
-    kept = _kept(step.delta, channel)
-    if kept is None:
-        return {}
-    recomputed = _kept(step.tree, channel)
-    return {channel: _cost(kept) / _cost(1.0 if recomputed is None else recomputed)}
+    recomputed = _cost(step.tree, channel)
+    return {channel: min(1.0, _cost(step.delta, channel) / recomputed)} if recomputed else {}
 
 
-def _cost(kept: float) -> float:
-    return _READING + (1 - _READING) * min(1.0, kept)
+def _cost(tree: Node, channel: str) -> float:
+    """Return the cost of reading a channel: by columns, as they are stored apart, and by rows that conditions keep."""
+    columns = {source for scan in scans(tree) if scan.channel == channel for source, _ in scan.columns}
+    return len(columns) * (_READING + (1 - _READING) * min(1.0, _kept(tree, channel)))
 
 
-def _kept(tree: Node, channel: str) -> float | None:
-    """Return the share of a channel's rows that conditions keep; None if there is a reading without a condition."""
+def _kept(tree: Node, channel: str) -> float:
+    """Return the share of a channel's rows that conditions keep, those on grouping keys included."""
     if isinstance(tree, Scan):
-        return None if tree.channel == channel else 0.0
-    if isinstance(tree, Filter) and isinstance(tree.input, Scan) and tree.input.channel == channel:
-        return selectivity(tree.condition)
-    parts = [_kept(below, channel) for below in inputs(tree)]
-    return None if None in parts else sum(part for part in parts if part is not None)
+        return float(tree.channel == channel)
+    kept = sum(_kept(below, channel) for below in inputs(tree))
+    if not isinstance(tree, Filter):
+        return kept
+    groups = isinstance(tree.input, Aggregate) and not tree.condition.columns <= {k.name for k in tree.input.keys}
+    return kept if groups else kept * selectivity(tree.condition)
 
 
 def derive_variants(

@@ -59,18 +59,21 @@ def find_extracted(tx: Transaction, workflow: WorkflowDefinition) -> tuple[Extra
         tx: an open transaction.
         workflow: the workflow as declared.
     """
-    tasks = {task.name: task for task in workflow.tasks if task.view is not None}
+    views = {task.name: task for task in workflow.tasks if task.view == task.name}
     named = structure.registered_names(tx)
-    parts = [task for task in tasks.values() if task.name != task.view and task.name not in named]
+    parts: dict[str, list[Task]] = {}
+    for task in workflow.tasks:
+        if task.view is not None and task.view != task.name and task.name not in named:
+            parts.setdefault(task.view, []).append(task)
     if not parts:
         return ()
     live, states = registry.live_versions(tx), channel_store.channel_states(tx)
     found: list[ExtractedRelation] = []
-    for name in dict.fromkeys(str(task.view) for task in parts):
+    for name, new in parts.items():
         versions = live.get(name, ())
-        if name not in tasks or len(versions) != 1 or not versions[0].started or versions[0].replaced:
+        if name not in views or len(versions) != 1 or not versions[0].started or versions[0].replaced:
             continue
-        own = [part for part in parts if part.writes[0] in tasks[name].reads and part.writes[0] not in states]
+        own = [part for part in new if part.writes[0] in views[name].reads and part.writes[0] not in states]
         fitting = [each for part in own if (each := _extracted(versions[0], part, states)) is not None]
         if len(fitting) == 1 and not structure.has_been_inserted(tx, name):
             found += fitting
