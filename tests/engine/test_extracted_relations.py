@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kilonova as kn
+from kilonova.errors import DeclarationError
 from kilonova.service.project import Project
 from tests.engine.test_migration_histories import History, follow
 from tests.engine.test_migrations import ingest, methods, rows
@@ -107,13 +108,45 @@ def test_any_query_above_the_same_groups_can_have_them(project: Project, query: 
     assert (methods(project, "sites__1")[-1:] == ["incremental"]) == taken
 
 
-def test_a_key_with_another_name_is_recomputed(project: Project) -> None:
+def test_a_key_that_gets_another_name_is_recomputed(project: Project) -> None:
     """Blocks are merged by the names of the key."""
-    other = GROUPS.replace("SELECT site", "SELECT site AS host")
-    begun(project, f"SELECT host AS site, n, m FROM ({other})")
-    project.apply(counting(f"{GROUPS} HAVING count(*) > 1"))
+    named = GROUPS.replace("SELECT site", "SELECT site AS host")
+
+    def keyed(query: str) -> kn.Workflow:
+        wf = kn.Workflow("web")
+        wf.channel("pages", PAGES, key="url")
+        wf.view("sites", query, key="host", refresh="incremental")
+        return wf
+
+    project.apply(keyed(named))
+    ingest(project, *ROWS)
     project.run()
-    assert rows(project, "sites") == [("x", 3, 2), ("y", 4, 3)]
+    new = keyed(f"{named} HAVING count(*) > 2")
+    assert "by reference" not in details(project.plan(new))["sites__1"]
+    project.apply(new)
+    ingest(project, ("e", 0.1, "x"))
+    project.run()
+    assert rows(project, "sites") == [("x", 3, 3)]
+
+
+def test_columns_of_the_same_values_are_taken_once(project: Project) -> None:
+    twice = GROUPS.replace("count(q) AS m", "count(*) AS again")
+    begun(project, twice)
+    new = counting(f"{twice} HAVING count(*) > 1")
+    assert "by reference" in details(project.plan(new))["sites__1"]
+    project.apply(new)
+    project.run()
+    assert rows(project, "sites") == [("x", 3, 3), ("y", 4, 4)]
+
+
+def test_a_view_that_is_said_to_have_the_same_logic_gives_no_rows_away(project: Project) -> None:
+    begun(project)
+    project.run()
+    before = rows(project, "sites")
+    with pytest.raises(DeclarationError, match="cannot have the same logic"):
+        project.apply(counting(f"{GROUPS} HAVING count(*) > 1"), same_logic=["sites"])
+    assert rows(project, "sites") == before
+    assert project.plan(counting(GROUPS)).empty
 
 
 class GroupHistory(History):

@@ -18,7 +18,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.run import RefreshMethod
 from kilonova.query import view_tasks
 from kilonova.query.view_migration import ViewMigration
-from kilonova.query.view_tasks import DeltaQuery
+from kilonova.query.view_tasks import DeltaQuery, ViewChange
 from kilonova.service.project import Project, open_project
 from kilonova.service.resources import ProjectResources
 from kilonova.warehouse.guards import Guard
@@ -204,14 +204,17 @@ def test_a_migration_that_fails_before_new_input_is_made_up_for(
     put(project, (1, "a", 1), (2, "b", 2), (3, "b", 4))
     project.run()
     put(project, (4, "b", 8))
-    project.apply(workflow("SELECT g, sum(x) AS s FROM rows WHERE x > 1 GROUP BY g"))
-    monkeypatch.setattr(ViewMigration, "compile", failing)
+    project.apply(workflow("SELECT g, sum(x) AS s FROM rows WHERE x > 1 GROUP BY g", refresh="incremental"))
+    for logic in (ViewMigration, ViewChange):
+        monkeypatch.setattr(logic, "compile", failing)
     monkeypatch.setattr("kilonova.engine.executor.may_succeed_in_full", lambda _: True)
     project.run()
     assert sorted(map(tuple, project.read("v").collect())) == [("b", 14)]
     detail = project.run_detail(project.runs(1)[0].run.number)
-    assert detail.inputs
-    assert "the migration failed: broken" in detail.made[0].reason, [m.reason for m in detail.made]
+    assert [(each.port, each.start, each.end) for each in detail.inputs] == [("rows", 0, 2)]
+    assert all(
+        f"{method} failed: broken" in " ".join(m.reason for m in detail.made) for method in ("migration", "refresh")
+    )
 
 
 @pytest.mark.parametrize("refresh", ["auto", "incremental", "full"])

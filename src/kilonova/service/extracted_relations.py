@@ -20,14 +20,13 @@ from kilonova.model.schema import KEPT
 from kilonova.model.task import Task
 from kilonova.model.version import Version
 from kilonova.model.workflow import WorkflowDefinition
-from kilonova.query.canonical_form import canonical_text
 from kilonova.query.expression import Op, column, compose
 from kilonova.query.input_replacement import beginning
-from kilonova.query.migration.derivation import derive_migration
+from kilonova.query.migration.derivation import derive_migration, equal_columns
 from kilonova.query.migration.migration import Migration
-from kilonova.query.properties import Known
 from kilonova.query.tree import Item, Node, Projection, Scan, names
 from kilonova.query.view_tasks import change_of, known_of, relation_of, task_of
+from kilonova.service.logic_overrides import LogicOverrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,18 @@ class ExtractedRelation:
         return self.task.writes[0]
 
 
-def find_extracted(tx: Transaction, workflow: WorkflowDefinition) -> tuple[ExtractedRelation, ...]:
+def find_extracted(
+    tx: Transaction, workflow: WorkflowDefinition, overrides: LogicOverrides
+) -> tuple[ExtractedRelation, ...]:
     """Return the new relations of a workflow that can be migrated from the rows of their views alone.
 
     Args:
         tx: an open transaction.
         workflow: the workflow as declared.
+        overrides: the tasks whose logic versions the user decides: a view that is said to have the same logic keeps its
+            own rows.
     """
-    views = {task.name: task for task in workflow.tasks if task.view == task.name}
+    views = {task.name: task for task in workflow.tasks if task.view == task.name and not overrides.keeps(task)}
     named = structure.registered_names(tx)
     parts: dict[str, list[Task]] = {}
     for task in workflow.tasks:
@@ -89,7 +92,10 @@ def _extracted(view: TaskVersion, part: Task, states: Mapping[str, ChannelState]
     if (present := states[channel].current).schema is None:
         return None
     known = known_of({name: states[name].current for name in inputs})
-    columns = _same_columns(old.tree, new.tree, known)
+    columns: dict[str, str] = {}
+    for here, there in equal_columns(old.tree, new.tree, known).items():
+        if not here.startswith(KEPT) and not there.startswith(KEPT) and there not in columns.values():
+            columns[here] = there
     stored = _renamed(present, part.writes[0], columns)
     if not columns or stored is None:
         return None
@@ -119,18 +125,6 @@ def _renamed(channel: Channel, name: str, columns: Mapping[str, str]) -> Channel
 def _with_names(tree: Node, columns: Mapping[str, str]) -> Node:
     """Return a query with other names of columns."""
     return Projection(tree, tuple(Item(columns.get(name, name), column(name)) for name in names(tree)))
-
-
-def _same_columns(old: Node, new: Node, known: Known) -> dict[str, str]:
-    """Return the columns of a relation by those of a view that have the same values, as far as both have them."""
-    by_value = {_value(new, name, known): name for name in reversed(names(new)) if not name.startswith(KEPT)}
-    values = {name: _value(old, name, known) for name in names(old) if not name.startswith(KEPT)}
-    return {name: by_value[value] for name, value in values.items() if value in by_value}
-
-
-def _value(tree: Node, name: str, known: Known) -> str:
-    """Return a text of the values of a column, which does not depend on its name."""
-    return canonical_text(Projection(tree, (Item("value", column(name)),)), known)
 
 
 def _passing(relation: Channel, view: Channel, columns: Mapping[str, str]) -> Node:

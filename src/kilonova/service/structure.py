@@ -148,7 +148,7 @@ def change_structure(
     if rewired and not rehearsed:
         _refuse_running(tx, [one.known.task for one in rewired])
     placed: dict[str, tuple[int, ...]] = {}
-    for extracted in find_extracted(tx, workflow):
+    for extracted in find_extracted(tx, workflow, overrides):
         if not rehearsed:
             _refuse_running(tx, [extracted.view.task])
         placed[extracted.channel] = extract(tx, extracted, workflow)

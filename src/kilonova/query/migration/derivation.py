@@ -46,17 +46,42 @@ def derive_migration(old: Node, new: Node, own: MaterializedRelation, known: Kno
     if not is_deterministic(old) or not is_deterministic(new):
         return NoMigration(reason="the query calls a non-deterministic function")
     comparison = Comparison({**known, own.channel: own.facts})
-    suffix = "__new"
-    while any(name.endswith(suffix) for name in every_name(old)):
-        suffix += "_"
     try:
-        joint = comparison.of(old, with_suffix(new, suffix))
+        joint = _compared(comparison, old, new)
     except Unpaired as error:
         return NoMigration(reason=error.reason)
-    joint = replace(joint, new={name: joint.new[name + suffix] for name in names(new)})
     if not moved(joint.tree, comparison.pairs):
         return OutputMigration(joint, own, new, comparison.known).migration()
     return _through_pairs(joint, new, own, comparison)
+
+
+def equal_columns(old: Node, new: Node, known: Known) -> dict[str, str]:
+    """Return the columns of a new query by those of an old one that have the same values; none if nothing is in common.
+
+    Args:
+        old: the old query.
+        new: the new query.
+        known: the channels that the queries read.
+    """
+    try:
+        joint = _compared(Comparison(known), old, new)
+    except Unpaired:
+        return {}
+    by_value = {value: name for name, value in reversed([*joint.new.items()])}
+    return {name: by_value[value] for name, value in joint.old.items() if value in by_value}
+
+
+def _compared(comparison: Comparison, old: Node, new: Node) -> Joint:
+    """Return the joint relation of two queries; see `Comparison.of`.
+
+    Raises:
+        Unpaired: none was found.
+    """
+    suffix = "__new"
+    while any(name.endswith(suffix) for name in every_name(old)):
+        suffix += "_"
+    joint = comparison.of(old, with_suffix(new, suffix))
+    return replace(joint, new={name: joint.new[name + suffix] for name in names(new)})
 
 
 def _through_pairs(
