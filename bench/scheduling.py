@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,10 @@ from kilonova.catalog import channel_store, firings, runs
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.firings import Batch
 from kilonova.catalog.runs import Advance
+from kilonova.engine.executor import start_claimed
 from kilonova.engine.run_events import no_listener
-from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunResults, execute_run
-from kilonova.engine.run_request import RunFirings, TaskPlan, plan_run, skip_firings
+from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunResults
+from kilonova.engine.run_request import TaskPlan
 from kilonova.model.block import Block, BlockName, Delta, Statistics
 from kilonova.model.encoding import Append
 from kilonova.model.event import EventKind
@@ -187,10 +187,10 @@ def _idle(catalog: str, owner: str, pipe: Connection) -> None:
     )
     pipe.send(WorkerReady())
     while isinstance(work := pipe.recv(), Batch):
-        (claimed,) = work.claims
-        request = RunFirings(claimed)
-        execute_run(environment, partial(plan_run, request=request), nothing, partial(skip_firings, request=request))
-        pipe.send(BatchEnded((FiringOutcome(),)))
+        for run in start_claimed(environment, work.claims):
+            if run is not None:
+                run.complete(nothing)
+        pipe.send(BatchEnded((FiringOutcome(),) * len(work.claims)))
 
 
 def nothing(begun: ActiveRun[TaskPlan]) -> RunResults:

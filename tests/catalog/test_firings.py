@@ -65,7 +65,7 @@ def start(catalog: Catalog, claimed: Claim) -> tuple[int, dict[str, int]]:
             lease=LEASE,
             binding=claimed.binding,
         )
-        firings.launch(tx, claimed, run)
+        firings.launch(tx, [(claimed, run)])
         return run, points
 
 

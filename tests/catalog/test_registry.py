@@ -180,7 +180,7 @@ def test_what_a_process_has_cached_is_read_again_once_another_process_has_change
     def known(process: Catalog) -> str:
         with process.reading() as tx:
             names = registry.task_names(tx)
-            own = registry.live_versions(tx, names), bindings.tasks_of(tx, "b"), bindings.is_implicit(tx, "b")
+            own = registry.live_versions(tx, names), bindings.tasks_of(tx, "b"), bindings.implicit_among(tx, ["b"])
             return repr((*own, registry.live_versions(tx), sorted(task_graph.followed_channels(tx, ["a", "b"]))))
 
     with_channels(catalog, "a", "b", "c")

@@ -39,7 +39,7 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
             lease=timedelta(hours=1),
             binding="a",
         )
-        firings.launch(tx, first.claims[0], run)
+        firings.launch(tx, [(first.claims[0], run)])
         for known in subscriptions.subscriptions(tx):
             subscriptions.claim(tx, known, "two" if known.subscription.name == "hook" else "another", LEASE)
         two, one = servers.server_statuses(tx, 10)

@@ -177,7 +177,7 @@ def test_what_a_server_has_begun_is_cancelled_when_the_user_interrupts(shop: Pro
             run, _ = runs.start(
                 tx, kind=RunKind.TASKS, tasks=["doubled"], writes=["doubled"], owner="idle", lease=LONG, binding="both"
             )
-            firings.launch(tx, claim, run)
+            firings.launch(tx, [(claim, run)])
         interruption.interrupt()
         with pytest.raises(Cancelled):
             done.result()

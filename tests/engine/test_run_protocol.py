@@ -12,7 +12,7 @@ from kilonova.catalog import bindings, channel_store, events, firings, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claim
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
-from kilonova.engine.run_request import claimed_firings
+from kilonova.engine.run_request import requeued_firings
 from kilonova.errors import Cancelled, CatalogError, CatalogUnavailable, InputError, KilonovaError, LeaseLost, NotFound
 from kilonova.model.binding import Binding
 from kilonova.model.channel import PointState
@@ -57,12 +57,16 @@ class Stage:
     clock: Clock
 
     def execute(
-        self, known: Participant, action: Callable[[int], None] = lambda _: None, late: Participant | None = None
+        self,
+        known: Participant,
+        action: Callable[[int], None] = lambda _: None,
+        late: Participant | None = None,
+        claim: Claim | None = None,
     ) -> None:
         """Execute a run that writes nothing to `source`, with an action as its work."""
 
         def prepare(_: Transaction) -> RunPlan[None]:
-            return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("source",), pins=(), plan=None, participants=(known,))
+            return RunPlan(kind=RunKind.INGEST, writes=("source",), plan=None, claim=claim, participants=(known,))
 
         def work(run: ActiveRun[None]) -> RunResults:
             action(run.run)
@@ -280,12 +284,12 @@ def test_firings_are_queued_again_after_a_failure_that_another_run_may_not_have(
         raise error
 
     with pytest.raises(type(error)):
-        stage.execute(claimed_firings(claimed(stage), merged=merged), work)
+        stage.execute(requeued_firings(merged=merged), work, claim=claimed(stage))
     assert firing_state(stage) is state
 
 
 def test_firings_succeed_with_their_run(stage: Stage) -> None:
-    stage.execute(claimed_firings(claimed(stage), merged=False))
+    stage.execute(requeued_firings(merged=False), claim=claimed(stage))
     assert firing_state(stage) is FiringState.SUCCEEDED
 
 
@@ -295,7 +299,7 @@ def test_a_run_of_firings_that_another_server_has_taken_over_does_not_start(stag
         firings.release(tx, ["one"])
         claim_batches(tx, "two", 1)
     with pytest.raises(LeaseLost):
-        stage.execute(claimed_firings(claim, merged=False))
+        stage.execute(requeued_firings(merged=False), claim=claim)
     with pytest.raises(NotFound):
         stage.state()
     assert firing_state(stage) is FiringState.CLAIMED

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.model.trigger import RunOutcome, Trigger
-from kilonova.schedule.queueing import ObservedBinding, QueuedFiring
+from kilonova.schedule.queueing import SERIES, SERIES_SECONDS, ObservedBinding, QueuedFiring
 from kilonova.schedule.scheduler import Decision, Observation, ObservedTrigger, TriggerScheduler
 from kilonova.schedule.trigger_evaluation import initial_state
 from tests.schedule.trigger_histories import START, Arrives, Ends, after, fired_by_definition, triggers
@@ -58,6 +59,7 @@ properties = st.fixed_dictionaries(
         "priority": st.integers(0, 2),
         "merge_window": st.none() | st.integers(0, 30).map(float),
         "reads": reads,
+        "seconds": st.none() | st.floats(0, 0.6),
     }
 )
 
@@ -119,11 +121,23 @@ def check_decision(observation: Observation, decision: Decision) -> None:
     bindings, limit = observation.bindings, observation.workflow_limit
     waiting = waiting_by_definition(observation, decision)
     groups = groups_by_definition(observation, waiting)
-    started = [frozenset(run.binding for run in batch) for batch in decision.batches]
-    assert len(started) <= observation.free_workers
+    series = [[frozenset({run.binding}) for run in batch.runs] for batch in decision.batches if not batch.merged]
+    merged = [[frozenset(run.binding for run in batch.runs)] for batch in decision.batches if batch.merged]
+    assert all(len(names) > 1 for (names,) in merged)
+    started = [group for batch in (*series, *merged) for group in batch]
+    full_workers = len(decision.batches) == observation.free_workers
+    assert len(decision.batches) <= observation.free_workers
     assert max(Counter(name for batch in started for name in batch).values(), default=0) <= 1
+    for several in series:
+        if len(several) > 1:  # only short runs follow others, and only while no worker is free
+            seconds = [bindings[name].seconds for group in several for name in group]
+            assert full_workers
+            assert len(several) <= SERIES
+            assert sum(each if each is not None else inf for each in seconds) <= SERIES_SECONDS
+            assert not any(each.attempts for group in several for name in group for each in waiting[name])
+            assert all(bindings[name].merge_window is None for group in several for name in group)
     for batch in decision.batches:
-        for run in batch:
+        for run in batch.runs:
             assert sorted(run.firings, key=repr) == sorted(waiting[run.binding], key=repr)
     assert all(groups[batch] <= observation.now for batch in started)  # each is a whole group
     own = Counter(workflow for batch in started for workflow in {bindings[name].workflow for name in batch})
@@ -136,7 +150,7 @@ def check_decision(observation: Observation, decision: Decision) -> None:
         if time > observation.now:
             assert not observation.free_workers or (decision.next_check and decision.next_check <= time)
         elif not full & {bindings[name].workflow for name in names}:
-            assert len(started) == observation.free_workers
+            assert full_workers
             priority = max(bindings[name].priority for name in names)
             assert all(max(bindings[name].priority for name in other) >= priority for other in started)
     assert decision.next_check is None or decision.next_check in left.values()

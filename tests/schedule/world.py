@@ -62,7 +62,7 @@ class World:
             self.triggers[trigger.number] = trigger
         added = {each: self.queue(each) for each in decision.queued}
         return [
-            [self._start(run.binding, [added.get(each, each) for each in run.firings]) for run in batch]
+            [self._start(run.binding, [added.get(each, each) for each in run.firings]) for run in batch.runs]
             for batch in decision.batches
         ]
 

@@ -43,7 +43,7 @@ from kilonova.model.trigger import ArrivalTrigger
 from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.schedule.run_scope import RunScope
-from kilonova.schedule.scheduler import Decision, Observation, Scheduler, TriggerScheduler
+from kilonova.schedule.scheduler import Decision, Observation, ScheduledBatch, Scheduler, TriggerScheduler
 from kilonova.scheduler import loop
 from kilonova.scheduler.loop import Server
 from kilonova.scheduler.messages import (
@@ -236,7 +236,8 @@ class Hoarder:
         if len(observation.queued) + len(decision.queued) < self._firings:
             return replace(decision, batches=(), next_check=None)
         held_back = tuple(
-            tuple(replace(run, scope=RunScope(until={"clicks": 3})) for run in batch) for batch in decision.batches
+            ScheduledBatch(tuple(replace(run, scope=RunScope(until={"clicks": 3})) for run in batch.runs))
+            for batch in decision.batches
         )
         return replace(decision, batches=held_back)
 
@@ -580,7 +581,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) ->
                 lease=LEASE,
                 binding=claimed.binding,
             )
-            firings.launch(tx, claimed, run)
+            firings.launch(tx, [(claimed, run)])
         until(lambda: len(stage.players) >= 2)
         assert "longer than" in stage.players[0].killed
         failed = next(each for each in project.reader.firings(100) if each.binding == claimed.binding)

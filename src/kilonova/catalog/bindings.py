@@ -104,21 +104,33 @@ def _unknown(tx: Transaction, name: str) -> NotFound:
 
 def tasks_of(tx: Transaction, name: str) -> tuple[str, ...]:
     """Return the tasks of a binding, in the order of their registration."""
+    return tasks_of_all(tx, [name])[name]
+
+
+def tasks_of_all(tx: Transaction, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the tasks of bindings, by binding, in the order of their registration."""
+    wanted = list(dict.fromkeys(names))
     known = tx.definitions("tasks_of")
-    if name not in known:
-        table = tables.task
-        query = select(table.c.name).where(table.c.binding == name, table.c.active).order_by(table.c.id)
-        known[name] = tuple(tx.connection.execute(query).scalars())
-    return tuple(known[name])
+    if missing := [name for name in wanted if name not in known]:
+        task = tables.task.c
+        query = select(task.binding, task.name).where(is_among(tx, task.binding, missing), task.active)
+        found: dict[str, list[str]] = {name: [] for name in missing}
+        for row in tx.connection.execute(query.order_by(task.id)):
+            found[row.binding].append(row.name)
+        known.update((name, tuple(tasks)) for name, tasks in found.items())
+    return {name: known[name] for name in wanted}
 
 
-def is_implicit(tx: Transaction, name: str) -> bool:
-    """Return whether a binding is active and its triggers are not declared."""
+def implicit_among(tx: Transaction, names: Iterable[str]) -> set[str]:
+    """Return those of some bindings that are active and whose triggers are not declared."""
+    wanted = set(names)
     known = tx.definitions("is_implicit")
-    if name not in known:
-        query = select(tables.binding.c.implicit).where(tables.binding.c.name == name, tables.binding.c.active)
-        known[name] = bool(tx.connection.execute(query).scalar())
-    return bool(known[name])
+    if missing := wanted - known.keys():
+        binding = tables.binding.c
+        query = select(binding.name).where(is_among(tx, binding.name, missing), binding.active, binding.implicit)
+        implicit = set(tx.connection.execute(query).scalars())
+        known.update((name, name in implicit) for name in missing)
+    return {name for name in wanted if known[name]}
 
 
 def of_tasks(tx: Transaction, tasks: Iterable[str]) -> tuple[str, ...]:

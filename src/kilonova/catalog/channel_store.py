@@ -458,42 +458,38 @@ def set_policy(tx: Transaction, name: str, policy: Policy) -> None:
     )
 
 
-def reserve(tx: Transaction, names: Iterable[str], run: int) -> dict[str, int]:
-    """Reserve the next point of channels for a run (Nova, section 4, the data manager).
+def reserve(tx: Transaction, wanted: Sequence[tuple[int, Iterable[str]]]) -> list[dict[str, int]]:
+    """Reserve the next points of channels for runs (Nova, section 4, the data manager).
 
     The points of a channel that is declared again after it was dropped continue the old numbering.
 
     Args:
         tx: a writing transaction.
-        names: the channels, each as often as a point is reserved on it.
-        run: the run.
+        wanted: the runs, each with the channels on which it writes, each as often as a point is reserved on it.
 
     Returns:
-        The reserved point of each channel: the first of several, which are consecutive.
+        For each run the reserved point of each of its channels: the first of several, which are consecutive.
     """
-    wanted = Counter(names)
-    if not wanted:
-        return {}
-    last = tx.connection.execute(_last_points(tx.connection.dialect.name), {"names": list(wanted)})
+    counts = [(run, Counter(names)) for run, names in wanted]
+    every = list(dict.fromkeys(name for _, names in counts for name in names))
+    if not every:
+        return [{} for _ in wanted]
+    last = tx.connection.execute(_last_points(tx.connection.dialect.name), {"names": every})
     newest = {row.name: int(row.last) for row in last}
-    ids = {name: channel_id(tx, name) for name in wanted}
-    insert_all(
-        tx,
-        tables.point,
-        [
-            {
-                "channel_id": ids[name],
-                "number": newest[name] + further,
-                "state": PointState.RESERVED.value,
-                "version": [],
-                "run_id": run,
-            }
-            for name, count in wanted.items()
-            for further in range(1, count + 1)
-        ],
-    )
+    look_up_ids(tx, every)
+    ids = {name: channel_id(tx, name) for name in every}
+    found: list[dict[str, int]] = []
+    rows = []
+    for run, names in counts:
+        found.append({name: newest[name] + 1 for name in names})
+        for name, count in names.items():
+            for _ in range(count):
+                newest[name] += 1
+                row = {"channel_id": ids[name], "number": newest[name], "version": [], "run_id": run}
+                rows.append(row | {"state": PointState.RESERVED.value})
+    insert_all(tx, tables.point, rows)
     mark_changed(tx, list(ids.values()))
-    return {name: newest[name] + 1 for name in wanted}
+    return found
 
 
 @cache

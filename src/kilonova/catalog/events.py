@@ -32,15 +32,16 @@ def record(
     tx.connection.execute(_ANNOUNCED if tx.connection.dialect.name == "postgresql" else _RECORDED, row)
 
 
-def record_all(tx: Transaction, kind: EventKind, happened: Sequence[tuple[str, str]]) -> None:
-    """Record events of one kind, each given by its binding and its text."""
-    insert_all(tx, tables.event, [_row(tx, kind) | {"binding": name, "text": text} for name, text in happened[:-1]])
-    for name, text in happened[-1:]:
-        record(tx, kind, binding=name, text=text)
+def record_all(tx: Transaction, kind: EventKind, happened: Sequence[tuple[str | None, str, int | None]]) -> None:
+    """Record events of one kind, each given by its binding, its text and its run, without channels."""
+    rows = [_row(tx, kind) | {"binding": name, "text": text, "run": run} for name, text, run in happened[:-1]]
+    insert_all(tx, tables.event, rows)
+    for name, text, run in happened[-1:]:
+        record(tx, kind, run=run, binding=name, text=text)
 
 
 def _row(tx: Transaction, kind: EventKind) -> dict[str, Any]:
-    return {"time": tx.now, "kind": kind.value, "run": None, "channels": []}
+    return {"time": tx.now, "kind": kind.value, "channels": []}
 
 
 _RECORDED = insert(tables.event)

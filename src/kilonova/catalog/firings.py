@@ -11,7 +11,7 @@ from typing import assert_never
 from sqlalchemy import ColumnElement, Row, Select, Update, and_, bindparam, delete, func, insert, or_, select, update
 
 from kilonova.catalog import codec, events, tables
-from kilonova.catalog.bindings import binding_id, is_implicit
+from kilonova.catalog.bindings import binding_id, implicit_among
 from kilonova.catalog.database import Transaction, is_among, is_given
 from kilonova.errors import LeaseLost, NotFound
 from kilonova.model.event import EventKind
@@ -80,7 +80,7 @@ def queue(tx: Transaction, queued: Sequence[QueuedFiring]) -> list[int]:
     ]
     numbers = tx.connection.execute(insert(table).returning(table.c.id, sort_by_parameter_order=True), rows).scalars()
     found = list(numbers)
-    events.record_all(tx, EventKind.FIRED, [(each.binding, each.occurrence.name) for each in queued])
+    events.record_all(tx, EventKind.FIRED, [(each.binding, each.occurrence.name, None) for each in queued])
     return found
 
 
@@ -103,13 +103,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Unit of work of a worker: one binding, or several that were merged because they share inputs.
+    """Unit of work of a worker.
 
     Attributes:
-        claims: the claims, each with a run of its own.
+        claims: the claims, each with a run of its own; these are started together.
+        merged: whether the runs share inputs and are executed side by side; else they are executed in turn.
     """
 
     claims: tuple[Claim, ...]
+    merged: bool = False
 
 
 def claim(tx: Transaction, claims: Iterable[Claim], server: str) -> None:
@@ -149,30 +151,51 @@ def unended(tx: Transaction) -> dict[str, int]:
     return {row.name: row.times for row in rows}
 
 
-def launch(tx: Transaction, claimed: Claim, run: int) -> None:
-    """Record that a run of claimed firings has started.
+def launch(tx: Transaction, started: Collection[tuple[Claim, int]]) -> None:
+    """Record that runs of claimed firings have started, each given with the number of its run.
 
     Raises:
         LeaseLost: another server has taken over some of the firings.
     """
-    if _move(tx, FiringEvent.LAUNCH, claimed.firings, of=claimed.server, run_id=run) < len(claimed.firings):
-        raise LeaseLost("another server has taken over the firing", binding=claimed.binding, hint="Wait for its run")
+    launched = FiringEvent.LAUNCH
+    (claimed,) = before(launched)
+    moves = {"before": claimed.value, "after": next_firing_state(claimed, launched).value}
+    rows = [
+        moves | {"number": number, "owner": claim.server, "run": run}
+        for claim, run in started
+        for number in claim.firings
+    ]
+    if rows and tx.connection.execute(_LAUNCHED, rows).rowcount < len(rows):
+        names = ", ".join(sorted(claim.binding for claim, _ in started))
+        raise LeaseLost("another server has taken over the firing", binding=names, hint="Wait for its run")
 
 
-def explicit(tx: Transaction, claimed: Claim) -> bool:
-    """Return whether a declared trigger, or a person, started all tasks of a binding, not only those that are due.
+_LAUNCHED = (
+    update(tables.firing)
+    .where(tables.firing.c.id == bindparam("number"), tables.firing.c.state == bindparam("before"))
+    .where(tables.firing.c.server == bindparam("owner"))
+    .values(run_id=bindparam("run"), state=bindparam("after"))
+)
 
-    The triggers of a task that is in no workflowette are not declared: new input makes it due.
+
+def explicit(tx: Transaction, claims: Collection[Claim]) -> set[str]:
+    """Return the bindings among claimed ones of which a declared trigger, or a person, started all tasks.
+
+    The others run only those tasks that are due. The triggers of a task that is in no workflowette are not declared:
+    new input makes it due.
     """
-    explicit = _explicit(tx.connection.dialect.name, is_implicit(tx, claimed.binding))
-    return tx.connection.execute(explicit, {"numbers": list(claimed.firings)}).first() is not None
+    numbers = {number: each.binding for each in claims for number in each.firings}
+    rows = tx.connection.execute(_explicit(tx.connection.dialect.name), {"numbers": list(numbers)})
+    found = [(numbers[row.id], row.trigger_id) for row in rows]
+    implicit = implicit_among(tx, (binding for binding, trigger in found if trigger is not None))
+    return {binding for binding, trigger in found if trigger is None or binding not in implicit}
 
 
 @cache
-def _explicit(dialect: str, implicit: bool) -> Select[tuple[int]]:
+def _explicit(dialect: str) -> Select[tuple[int, int | None]]:
     firing = tables.firing.c
-    query = select(firing.id).where(is_given(dialect, firing.id, "numbers"), firing.due_only.is_(False)).limit(1)
-    return query.where(firing.trigger_id.is_(None)) if implicit else query
+    query = select(firing.id, firing.trigger_id)
+    return query.where(is_given(dialect, firing.id, "numbers"), firing.due_only.is_(False))
 
 
 def skip(tx: Transaction, claimed: Claim, reason: str) -> None:

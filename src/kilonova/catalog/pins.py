@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, select, update
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.database import Transaction
+from kilonova.catalog.database import Transaction, insert_all
 
 
 def holder_of(run: int | str) -> str:
@@ -33,16 +33,16 @@ def pin(tx: Transaction, holder: str, blocks: Iterable[int], duration: timedelta
     mine = tables.pin.c.holder == holder
     held = tx.connection.execute(select(tables.pin.c.blocks).where(mine)).scalar()
     if held is None:
-        add_pins(tx, holder, set(blocks), duration)
+        add_pins(tx, {holder: set(blocks)}, duration)
         return
     values = {"blocks": codec.numbers_to_json({*blocks, *codec.numbers_from_json(held)}), "until": tx.now + duration}
     tx.connection.execute(update(tables.pin).where(mine).values(**values))
 
 
-def add_pins(tx: Transaction, holder: str, blocks: set[int], duration: timedelta) -> None:
-    """Pin blocks for a holder without pins."""
-    values = {"blocks": codec.numbers_to_json(blocks), "until": tx.now + duration}
-    tx.connection.execute(insert(tables.pin).values(holder=holder, **values))
+def add_pins(tx: Transaction, blocks: Mapping[str, Collection[int]], duration: timedelta) -> None:
+    """Pin blocks for holders without pins, given by holder; do nothing for those that need none."""
+    rows = [{"holder": holder, "blocks": codec.numbers_to_json(some)} for holder, some in blocks.items() if some]
+    insert_all(tx, tables.pin, [row | {"until": tx.now + duration} for row in rows])
 
 
 def holders(tx: Transaction) -> set[str]:

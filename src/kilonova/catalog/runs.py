@@ -19,6 +19,7 @@ idempotency keys need nothing: those of a run that neither is running nor has su
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,7 +44,8 @@ from kilonova.catalog.channel_store import (
     reserve,
     set_schema,
 )
-from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
+from kilonova.catalog.database import Transaction, insert_all, is_among, is_given
+from kilonova.catalog.firings import Claim
 from kilonova.catalog.pins import add_pins, holder_of, pin, unpin
 from kilonova.catalog.registry import move_cursors, task_id
 from kilonova.catalog.validity import note_readable
@@ -75,28 +77,39 @@ class Advance:
     points: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """Run to be started.
+
+    Attributes:
+        kind: the kind of run.
+        tasks: the tasks that it runs; no other run may have one of them at the same time.
+        writes: the channels on which it reserves a point; each repeated once per task of the run that writes it.
+        binding: the binding that it runs; None if it is not one binding.
+        pins: the numbers of the live blocks that it reads.
+        claim: the claimed firings that it completes; None if it was not fired.
+    """
+
+    kind: RunKind
+    tasks: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    binding: str | None = None
+    pins: tuple[int, ...] = ()
+    claim: Claim | None = None
+
+
 def start(
     tx: Transaction,
     *,
     kind: RunKind,
-    tasks: Sequence[str],
+    tasks: Iterable[str],
     writes: Iterable[str],
     owner: str,
     lease: timedelta,
     binding: str | None = None,
     pins: Iterable[int] = (),
 ) -> tuple[int, dict[str, int]]:
-    """Start a run: claim its tasks, reserve the next point of every channel that it writes, and pin what it reads.
-
-    Args:
-        tx: a writing transaction.
-        kind: the kind of run.
-        tasks: the tasks that it runs; no other run may have one of them at the same time.
-        writes: the channels on which it reserves a point; each repeated once per task of the run that writes it.
-        owner: the process that runs it.
-        lease: the duration for which the run is protected from takeover without a heartbeat.
-        binding: the binding that it runs; None if it is not one binding.
-        pins: the numbers of the live blocks that it reads.
+    """Start a run, as `start_all` does: see `NewRun` for the parameters.
 
     Returns:
         The run's number, and the reserved point per channel: the first of several, which are consecutive.
@@ -104,39 +117,61 @@ def start(
     Raises:
         Conflict: another run has claimed one of the tasks.
     """
-    claims = _unclaimed(tx, tasks)
-    row = {
-        "kind": kind.value,
-        "state": RunState.RUNNING.value,
-        "tasks": list(tasks),
-        "owner": owner,
-        "started": tx.now,
-        "lease_until": tx.now + lease,
-        "binding": binding,
-    }
-    number = inserted_id(tx.connection.execute(_NEW_RUN, row))
-    events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, text=", ".join(tasks) or kind.value)
-    insert_all(tx, tables.claim, [{"task_id": key, "run_id": number} for key in claims])
-    if pinned := set(pins):
-        add_pins(tx, holder_of(number), pinned, lease)
-    return number, reserve(tx, writes, number)
+    run = NewRun(kind=kind, tasks=tuple(tasks), writes=tuple(writes), binding=binding, pins=tuple(pins))
+    (started,) = start_all(tx, [run], owner=owner, lease=lease)
+    return started
 
 
-_NEW_RUN = insert(tables.run)
+def start_all(
+    tx: Transaction, starting: Sequence[NewRun], *, owner: str, lease: timedelta
+) -> list[tuple[int, dict[str, int]]]:
+    """Start runs: claim their tasks, reserve the next point of every channel that they write, and pin what they read.
+
+    Args:
+        tx: a writing transaction.
+        starting: the runs, at least one.
+        owner: the process that executes them.
+        lease: the duration for which they are protected from takeover without a heartbeat.
+
+    Returns:
+        Of each its number, and the reserved point per channel: the first of several, which are consecutive.
+
+    Raises:
+        Conflict: another run has claimed one of the tasks, or two of these runs have the same task.
+        LeaseLost: another server has taken over some of the claimed firings.
+    """
+    claims = _unclaimed(tx, [name for run in starting for name in run.tasks])
+    begun = {"state": RunState.RUNNING.value, "owner": owner, "started": tx.now, "lease_until": tx.now + lease}
+    rows = [begun | {"kind": run.kind.value, "tasks": list(run.tasks), "binding": run.binding} for run in starting]
+    numbers = list(tx.connection.execute(_NEW_RUNS, rows).scalars())
+    launched = list(zip(starting, numbers, strict=True))
+    texts = [(run.binding, ", ".join(run.tasks) or run.kind.value, number) for run, number in launched]
+    events.record_all(tx, EventKind.LAUNCHED, texts)
+    tasks = [{"task_id": claims[name], "run_id": number} for run, number in launched for name in run.tasks]
+    insert_all(tx, tables.claim, tasks)
+    add_pins(tx, {holder_of(number): set(run.pins) for run, number in launched}, lease)
+    points = reserve(tx, [(number, run.writes) for run, number in launched])
+    firings.launch(tx, [(run.claim, number) for run, number in launched if run.claim is not None])
+    return list(zip(numbers, points, strict=True))
 
 
-def _unclaimed(tx: Transaction, tasks: Sequence[str]) -> list[int]:
-    """Return the ids of tasks, none of which a run has claimed."""
+_NEW_RUNS = insert(tables.run).returning(tables.run.c.id, sort_by_parameter_order=True)
+
+
+def _unclaimed(tx: Transaction, tasks: Sequence[str]) -> dict[str, int]:
+    """Return the ids of tasks, by name, each of which occurs once and none of which a run has claimed."""
     if not tasks:
-        return []
+        return {}
     rows = tx.connection.execute(_claims(tx.connection.dialect.name), {"names": list(tasks)})
     found = {row.name: row for row in rows}
-    for name in tasks:
+    for name, count in Counter(tasks).items():
         if name not in found:
             task_id(tx, name)
+        if count > 1:
+            raise Conflict("two runs that are to start together have this task", task=name, hint="Start one of them")
         if (holder := found[name].run_id) is not None:
             raise Conflict("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
-    return [found[name].id for name in tasks]
+    return {name: found[name].id for name in tasks}
 
 
 @cache
@@ -360,7 +395,7 @@ def running_of(tx: Transaction, owner: str) -> list[int]:
     return [int(number) for number in tx.connection.execute(query).scalars()]
 
 
-def abandon(tx: Transaction, owner: str, error: str, failure: RunFailure) -> list[int]:
+def abandon(tx: Transaction, owner: str, error: str, failure: RunFailure, *, in_turn: bool = False) -> list[int]:
     """End the runs of a process that is known to have ended, without waiting for their leases to expire.
 
     Args:
@@ -368,13 +403,15 @@ def abandon(tx: Transaction, owner: str, error: str, failure: RunFailure) -> lis
         owner: the process.
         error: the error, as text for users.
         failure: the kind of the failure.
+        in_turn: whether it executed them in turn: then only the first can have been the cause, the others are lost.
 
     Returns:
         The numbers of the runs.
     """
-    numbers = running_of(tx, owner)
+    numbers = sorted(running_of(tx, owner))
     for number in numbers:
-        _end(tx, number, RunEvent.EXPIRE, error, failure)
+        cause = not in_turn or number == numbers[0]
+        _end(tx, number, RunEvent.EXPIRE, error, failure if cause else RunFailure.LOST)
     return numbers
 
 

@@ -22,10 +22,11 @@ from kilonova.catalog.firings import Batch, Claim
 from kilonova.catalog.trigger_inputs import trigger_inputs
 from kilonova.model.event import Event
 from kilonova.model.firing import FiringState
+from kilonova.model.run import RunState
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger, Occurrence, RunTrigger, conditions_of
 from kilonova.schedule.bound_planning.bound_run import BoundRun
-from kilonova.schedule.queueing import ObservedBinding, QueuedFiring
+from kilonova.schedule.queueing import SERIES, ObservedBinding, QueuedFiring
 from kilonova.schedule.scheduler import Decision, Observation, ObservedTrigger
 
 
@@ -174,7 +175,7 @@ def observe(
     waiting: Sequence[Row[Any]] = ()
     if free_workers > 0:
         running = running_bindings(tx)
-        given = {"running": list(running), "most": free_workers}
+        given = {"running": list(running), "most": free_workers * SERIES}
         waiting = tx.connection.execute(_queued(tx.connection.dialect.name), given).all()
     starting = [run.binding for run in bound_runs]
     planned = (
@@ -184,6 +185,8 @@ def observe(
     )
     mergeable = {row.name for row in (*rows, *waiting) if row.merge_window is not None and free_workers > 0}
     reads = _reads(tx, mergeable - running.keys())
+    several = {row.name for row in (*rows, *waiting)} - running.keys() if free_workers > 0 else set()
+    seconds = _last_seconds(tx, several) if len(several) > free_workers else {}
     bindings = {
         row.name: ObservedBinding(
             name=row.name,
@@ -191,6 +194,7 @@ def observe(
             priority=row.priority,
             merge_window=row.merge_window,
             reads=reads.get(row.name, frozenset()),
+            seconds=seconds.get(row.name),
         )
         for row in {row.name: row for row in (*rows, *waiting, *planned)}.values()
     }
@@ -292,6 +296,24 @@ def _reads(tx: Transaction, bindings: Collection[str]) -> dict[str, frozenset[tu
     }
 
 
+def _last_seconds(tx: Transaction, bindings: Collection[str]) -> dict[str, float]:
+    """Return how long the tasks of the last runs of bindings took; without those that have no run, or a failed one."""
+    rows = tx.connection.execute(_last_runs(tx.connection.dialect.name), {"names": list(bindings)})
+    return {row.name: row.seconds for row in rows}
+
+
+@cache
+def _last_runs(dialect: str) -> Select[Any]:
+    binding, run, last, output = tables.binding, tables.run, tables.run.alias("last"), tables.run_output.c
+    newest = select(func.max(last.c.id)).where(last.c.binding == binding.c.name).correlate(binding).scalar_subquery()
+    taken = select(func.coalesce(func.sum(output.seconds), 0.0)).where(output.run_id == run.c.id).scalar_subquery()
+    return (
+        select(binding.c.name, taken.label("seconds"))
+        .select_from(binding.join(run, run.c.id == newest))
+        .where(is_given(dialect, binding.c.name, "names"), run.c.state == RunState.SUCCEEDED.value)
+    )
+
+
 _NOW = -1
 """Placeholder for the newest point, for reads that do not depend on a cursor."""
 
@@ -322,8 +344,8 @@ def store(tx: Transaction, decision: Decision, server: str) -> list[Batch]:
                 server=server,
                 scope=run.scope,
             )
-            for run in batch
+            for run in batch.runs
         ]
-        batches.append(Batch(tuple(claims)))
+        batches.append(Batch(tuple(claims), batch.merged))
     firings.claim(tx, (each for batch in batches for each in batch.claims), server)
     return batches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,7 @@ from tenacity import (
 
 from kilonova.catalog import events, registry
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.firings import Claim
 from kilonova.catalog.runs import Advance
 from kilonova.catalog.schema_alerts import alert_readers
 from kilonova.engine.compilation import compile_variant
@@ -38,8 +39,16 @@ from kilonova.engine.run_events import (
     StepSkipped,
 )
 from kilonova.engine.run_monitor import check_running
-from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunResults, execute_run
-from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskPlan, plan_run, skip_firings
+from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunResults, execute_run, start_runs
+from kilonova.engine.run_request import (
+    RunFirings,
+    RunReason,
+    RunRequest,
+    TaskPlan,
+    plan_firings,
+    plan_run,
+    skip_firings,
+)
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
 from kilonova.errors import (
     BlockDamaged,
@@ -125,13 +134,45 @@ def run_tasks(
         SchemaMismatch: its rows do not fit their channel.
         KeyViolation: its keys are null or occur twice.
     """
-
-    def work(run: ActiveRun[TaskPlan]) -> RunResults:
-        run.notify(RunStarted(run=run.run, steps=tuple(state.task.name for state, _ in run.plan.steps)))
-        shared_steps = request.shared_steps if isinstance(request, RunFirings) else None
-        return _Execution(warehouse, run, retries, shared_steps).all()
-
+    shared_steps = request.shared_steps if isinstance(request, RunFirings) else None
+    work = partial(_execute, warehouse=warehouse, retries=retries, shared_steps=shared_steps)
     return execute_run(environment, partial(plan_run, request=request), work, partial(skip_firings, request=request))
+
+
+def start_claimed(environment: RunEnvironment, claims: Sequence[Claim]) -> list[ActiveRun[TaskPlan] | None]:
+    """Start the runs of claimed bindings in one transaction, all or none; each is to be completed by `complete_tasks`.
+
+    Returns:
+        The runs; None for a binding that has nothing to do, whose firings have been skipped.
+
+    Raises:
+        Conflict: another run has one of the tasks.
+        LeaseLost: another server has taken over one of the bindings.
+    """
+    requests = [RunFirings(claimed) for claimed in claims]
+
+    def skip(tx: Transaction, place: int) -> None:
+        skip_firings(tx, requests[place])
+
+    return start_runs(environment, partial(plan_firings, requests=requests), skip)
+
+
+def complete_tasks(
+    warehouse: WarehouseInterface[Any], run: ActiveRun[TaskPlan], retries: RetryPolicy
+) -> tuple[int, RunResults]:
+    """Execute the tasks of a run that has started, and publish it: see `run_tasks`."""
+    return run.complete(partial(_execute, warehouse=warehouse, retries=retries, shared_steps=None))
+
+
+def _execute(
+    run: ActiveRun[TaskPlan],
+    *,
+    warehouse: WarehouseInterface[Any],
+    retries: RetryPolicy,
+    shared_steps: SharedSteps | None,
+) -> RunResults:
+    run.notify(RunStarted(run=run.run, steps=tuple(state.task.name for state, _ in run.plan.steps)))
+    return _Execution(warehouse, run, retries, shared_steps).all()
 
 
 AT_ONCE = 4

@@ -20,7 +20,9 @@ _CHECK_INTERVAL = 1.0
 
 
 @contextmanager
-def renewed_lease(catalog: Catalog, run: int, length: timedelta, lost: Callable[[], None]) -> Iterator[None]:
+def renewed_lease(
+    catalog: Catalog, run: int, length: timedelta, lost: Callable[[], None], *, since: float
+) -> Iterator[None]:
     """Renew a run's lease within a `with` block.
 
     Args:
@@ -29,13 +31,13 @@ def renewed_lease(catalog: Catalog, run: int, length: timedelta, lost: Callable[
         length: the period for which a heartbeat is valid; one is sent every third of it.
         lost: called once the run was ended elsewhere, and again at each check, because work to be stopped may begin
             after the first call.
+        since: when the lease began, on the monotonic clock: a run may have waited since it started.
     """
     ended = threading.Event()
 
     def beat() -> None:
         third = length.total_seconds() / 3
-        beaten = time.monotonic()
-        running = True
+        beaten, running = since, True
         while not ended.wait(min(_CHECK_INTERVAL, third)):
             try:
                 if running and time.monotonic() >= beaten + third:

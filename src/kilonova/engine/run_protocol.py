@@ -7,7 +7,8 @@ transaction that starts or ends a run is done by participants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -25,7 +26,7 @@ from kilonova.engine.run_monitor import RunMonitor
 from kilonova.engine.run_recovery import any_left, delete_doomed_blocks, recover_expired_runs
 from kilonova.errors import Cancelled, KilonovaError, LeaseLost
 from kilonova.model.block import BlockName
-from kilonova.model.run import LeaseExpired, Run, RunInput, RunKind, RunOutput, RunState
+from kilonova.model.run import LeaseExpired, Run, RunInput, RunOutput, RunState
 from kilonova.model.version import Validity, Version
 
 Plan = TypeVar("Plan")
@@ -56,25 +57,15 @@ class Participant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan(Generic[Plan]):
-    """Plan of a run, decided in the transaction that starts it.
+class RunPlan(runs.NewRun, Generic[Plan]):
+    """Plan of a run, decided in the transaction that starts it: see `NewRun` for what it claims.
 
     Attributes:
-        kind: the kind of work of the run.
-        tasks: the tasks that it claims.
-        writes: the channels on which it reserves a point; a channel occurs as often as tasks of the run write it.
-        pins: the numbers of the blocks that it will read.
         plan: the plan of its work.
-        binding: the binding that it runs; None if it is not one binding.
         participants: the participants in its start and its end, in the order in which they are called.
     """
 
-    kind: RunKind
-    tasks: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    pins: tuple[int, ...] = ()
     plan: Plan
-    binding: str | None = None
     participants: tuple[Participant, ...] = ()
 
 
@@ -142,33 +133,43 @@ def execute_run(
         LeaseLost: another process took the run over before it could commit.
         KilonovaError: the work raised it; then none of its results are visible and its files are deleted.
     """
-    catalog = environment.catalog
-    if (run := _begun(environment, prepare, otherwise)) is None:
-        return None
-    results = run.execute(work)
-    with suppress(KilonovaError):
-        blocks = [output.block for output in results.outputs if output.block is not None]
-        environment.files.mark_committed((block.name, block.manifest) for block in blocks if block.manifest)
-    if run.leaves_blocks:
-        with suppress(KilonovaError):
-            delete_doomed_blocks(catalog, environment.files)
-    return run.run, results
 
-
-def _begun(
-    environment: RunEnvironment,
-    prepare: Callable[[Transaction], RunPlan[Plan] | None],
-    otherwise: Callable[[Transaction], None] | None,
-) -> ActiveRun[Plan] | None:
-    """Start a run; return None if there is nothing to do."""
-    catalog = environment.catalog
-
-    def begin(tx: Transaction) -> ActiveRun[Plan] | None:
-        if (plan := prepare(tx)) is not None:
-            return _start(tx, environment, plan)
+    def otherwise_one(tx: Transaction, _: int) -> None:
         if otherwise is not None:
             otherwise(tx)
-        return None
+
+    (run,) = start_runs(environment, lambda tx: [prepare(tx)], otherwise_one)
+    return None if run is None else run.complete(work)
+
+
+def start_runs(
+    environment: RunEnvironment,
+    prepare: Callable[[Transaction], Sequence[RunPlan[Plan] | None]],
+    otherwise: Callable[[Transaction, int], None],
+) -> list[ActiveRun[Plan] | None]:
+    """Start runs in one transaction: all of them, or none if one cannot be started.
+
+    Args:
+        environment: the environment of the runs.
+        prepare: returns the plan of each run, or None where there is nothing to do; called as for `execute_run`.
+        otherwise: called within the starting transaction where there is nothing to do, with the place of the run.
+
+    Returns:
+        The runs, each to be completed; None where there is nothing to do.
+
+    Raises:
+        Conflict: another run has one of the tasks.
+        LeaseLost: another server has taken over one of the claimed firings.
+    """
+    catalog = environment.catalog
+
+    def begin(tx: Transaction) -> list[ActiveRun[Plan] | None]:
+        plans = prepare(tx)
+        for place, plan in enumerate(plans):
+            if plan is None:
+                otherwise(tx, place)
+        started = iter(_start(tx, environment, [plan for plan in plans if plan is not None]))
+        return [None if plan is None else next(started) for plan in plans]
 
     with suppress(NotCached), catalog.writing(brief=True) as tx:
         if any_left(tx):
@@ -181,20 +182,16 @@ def _begun(
         return begin(tx)
 
 
-def _start(tx: Transaction, environment: RunEnvironment, plan: RunPlan[Plan]) -> ActiveRun[Plan]:
-    run, points = runs.start(
-        tx,
-        kind=plan.kind,
-        tasks=plan.tasks,
-        writes=plan.writes,
-        owner=environment.owner,
-        lease=environment.lease,
-        binding=plan.binding,
-        pins=plan.pins,
-    )
-    for participant in plan.participants:
-        participant.on_start(tx, run)
-    return ActiveRun(environment, plan, run, points, tx.now)
+def _start(tx: Transaction, environment: RunEnvironment, plans: Sequence[RunPlan[Plan]]) -> list[ActiveRun[Plan]]:
+    if not plans:
+        return []
+    started = runs.start_all(tx, plans, owner=environment.owner, lease=environment.lease)
+    for plan, (run, _) in zip(plans, started, strict=True):
+        for participant in plan.participants:
+            participant.on_start(tx, run)
+    return [
+        ActiveRun(environment, plan, run, points, tx.now) for plan, (run, points) in zip(plans, started, strict=True)
+    ]
 
 
 class ActiveRun(Generic[Plan]):
@@ -207,7 +204,6 @@ class ActiveRun(Generic[Plan]):
         notify: sends a notification to its log and to the listener.
         step: executes a step within a `with` block: attributes the output and Spark jobs of this thread to it.
         stopped: set once the run was ended elsewhere, so that no more work is needed for it.
-        leaves_blocks: whether there were blocks marked for deletion when it was published.
     """
 
     def __init__(
@@ -218,8 +214,9 @@ class ActiveRun(Generic[Plan]):
         self.plan = plan.plan
         self._environment = environment
         self._catalog = environment.catalog
+        self._started = time.monotonic()
         self._participants = plan.participants
-        self.leaves_blocks = False
+        self._leaves_blocks = False
         self._names: list[BlockName] = []
         self._sealed: list[tuple[BlockName, str]] = []
         self._monitor = RunMonitor(
@@ -247,13 +244,30 @@ class ActiveRun(Generic[Plan]):
         with self._catalog.writing() as tx:
             return runs.share_blocks(tx, self.run, blocks, self._environment.lease)
 
-    def execute(self, work: Callable[[ActiveRun[Plan]], Results]) -> Results:
+    def complete(self, work: Callable[[ActiveRun[Plan]], Results]) -> tuple[int, Results]:
+        """Do the work of the run, and publish all of it or nothing: see `execute_run`.
+
+        Returns:
+            The run's number and what was published.
+        """
+        results = self._execute(work)
+        with suppress(KilonovaError):
+            blocks = [output.block for output in results.outputs if output.block is not None]
+            self._environment.files.mark_committed((block.name, block.manifest) for block in blocks if block.manifest)
+        if self._leaves_blocks:
+            with suppress(KilonovaError):
+                delete_doomed_blocks(self._catalog, self._environment.files)
+        return self.run, results
+
+    def _execute(self, work: Callable[[ActiveRun[Plan]], Results]) -> Results:
         """Do the work of the run and publish it, or abort the run."""
         results: Results | None = None
         try:
             with (
                 self._monitor.watching(),
-                renewed_lease(self._catalog, self.run, self._environment.lease, self._monitor.stop),
+                renewed_lease(
+                    self._catalog, self.run, self._environment.lease, self._monitor.stop, since=self._started
+                ),
             ):
                 results = work(self)
                 self._participants += results.participants
@@ -309,7 +323,7 @@ class ActiveRun(Generic[Plan]):
             require_kept(tx, self.run, results.outputs)
             for participant in self._participants:
                 participant.on_commit(tx, self.run)
-            self.leaves_blocks = bool(channel_store.marked_for_deletion(tx))
+            self._leaves_blocks = bool(channel_store.marked_for_deletion(tx))
 
     def _abort(self, error: BaseException) -> Run:
         """End the run after an error, unless it has ended already, and delete its files.

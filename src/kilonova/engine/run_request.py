@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import assert_never
 
 from kilonova.catalog import bindings, firings, task_graph
-from kilonova.catalog.bindings import tasks_of
 from kilonova.catalog.bounds import inconsistency_limits
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Claim
@@ -105,14 +104,12 @@ class TaskPlan:
     limits: Mapping[str, timedelta] = field(default_factory=dict)
 
 
-def claimed_firings(claim: Claim, *, merged: bool) -> Participant:
-    """Return the participant for the firings that a run executes.
+def requeued_firings(*, merged: bool) -> Participant:
+    """Return the participant that queues the firings of a run again if it fails and another one may succeed.
 
-    They are queued again if the run fails and another one may succeed; how they end otherwise follows from the catalog,
-    see `kilonova.catalog.runs`. It raises `LeaseLost` at the start if another server has taken over some of them.
+    How they end otherwise follows from the catalog, see `kilonova.catalog.runs`.
 
     Args:
-        claim: the claim of the server that executes the run.
         merged: whether the run is merged with others, which may cause it to fail: it is then retried alone.
     """
 
@@ -120,7 +117,7 @@ def claimed_firings(claim: Claim, *, merged: bool) -> Participant:
         if merged or is_transient(error):
             firings.end(tx, run, RunFailure.TRANSIENT)
 
-    return Participant(on_start=lambda tx, run: firings.launch(tx, claim, run), on_abort=on_abort)
+    return Participant(on_abort=on_abort)
 
 
 def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
@@ -137,13 +134,49 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
         NotFound: there is no such task.
         InvalidState: a channel is to be read up to a point before a task's cursor, or to one that is not readable.
     """
-    known, needs, states = _requested(tx, request)
+    match request:
+        case RunDue():
+            asked, known = False, load_planner_input(tx, request.among)
+        case RunTasks():
+            asked, known = True, load_planner_input(tx, request.tasks)
+        case RunFirings():
+            (plan,) = plan_firings(tx, [request])
+            return plan
+        case _:
+            assert_never(request)
+    return _planned(tx, request, _chosen(known, request, asked=asked))
+
+
+def plan_firings(tx: Transaction, requests: Sequence[RunFirings]) -> list[RunPlan[TaskPlan] | None]:
+    """Return the plans of the runs of claimed bindings: see `plan_run`. They are loaded together."""
+    return [_planned(tx, *each) for each in _requested(tx, requests)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Tasks that a request runs.
+
+    Attributes:
+        known: the planner's input.
+        needs: the tasks to run, each with the reason.
+        states: the logic version of each.
+    """
+
+    known: PlannerInput
+    needs: dict[str, RunReason]
+    states: dict[str, TaskState]
+
+
+def _planned(tx: Transaction, request: RunRequest, chosen: _Chosen) -> RunPlan[TaskPlan] | None:
+    """Return the plan of a run of chosen tasks; None if there are none."""
+    known, needs, states = chosen.known, chosen.needs, chosen.states
     if not needs:
         return None
-    participants: tuple[Participant, ...] = ()
+    claim, binding, participants = None, None, tuple[Participant, ...]()
     if isinstance(request, RunFirings):
-        binding: str | None = request.claimed.binding
-        participants = (claimed_firings(request.claimed, merged=request.shared_steps is not None),)
+        claim = request.claimed
+        binding = claim.binding
+        participants = (requeued_firings(merged=request.shared_steps is not None),)
     else:
         binding = bindings.bindings_of_workflowette(tx, needs, whole=isinstance(request, RunTasks))
     while missing := _schema_producers(tx, needs, states.values(), known.channels):
@@ -164,44 +197,46 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
             channels=known.channels,
             until=until,
             followed=task_graph.followed_channels(tx, writes),
-            variants=request.claimed.scope.variants if isinstance(request, RunFirings) else {},
+            variants={} if claim is None else claim.scope.variants,
             limits={name: limit for name, limit in inconsistency_limits(tx).items() if name in writes},
         ),
         binding=binding,
+        claim=claim,
         participants=participants,
     )
 
 
-def _requested(tx: Transaction, request: RunRequest) -> tuple[PlannerInput, dict[str, RunReason], dict[str, TaskState]]:
-    """Return the planner's input for a request, and the tasks that it runs: of each the reason and the logic version.
+def _requested(tx: Transaction, requests: Sequence[RunFirings]) -> list[tuple[RunFirings, _Chosen]]:
+    """Return requests for claimed bindings with the tasks that they run."""
+    claims = [request.claimed for request in requests]
+    members = bindings.tasks_of_all(tx, [claim.binding for claim in claims])
+    known = load_planner_input(tx, [name for names in members.values() for name in names]).without_schedules()
+    explicit = firings.explicit(tx, claims)
+    found = []
+    for request in requests:
+        binding = request.claimed.binding
+        own = known.among(members[binding])
+        found.append((request, _chosen(own, request, asked=binding in explicit)))
+    return found
 
-    A binding runs all of its tasks if a trigger or a person starts it, else those that are due.
+
+def _chosen(known: PlannerInput, request: RunRequest, *, asked: bool) -> _Chosen:
+    """Return the tasks that a request runs: all that are known if it asks for them, else those that are due.
+
+    A binding runs all of its tasks if a trigger or a person starts it.
     """
-    names: Iterable[str] | None
-    match request:
-        case RunDue():
-            names, asked = request.among, False
-        case RunTasks():
-            names, asked = request.tasks, True
-        case RunFirings(claimed=claimed):
-            names, asked = tasks_of(tx, claimed.binding), firings.explicit(tx, claimed)
-        case _:
-            assert_never(request)
-    known = load_planner_input(tx, names)
-    if isinstance(request, RunFirings):
-        known = known.without_schedules()
     if asked:
-        return known, dict.fromkeys(known.newest, RunReason.ASKED), known.newest
+        return _Chosen(known, dict.fromkeys(known.newest, RunReason.ASKED), known.newest)
     if isinstance(request, RunFirings) and _overtaken(known, request.until):
-        return known, {}, {}
+        return _Chosen(known, {}, {})
     newest = known.newest
-    chosen = {state.task.name: state for state in due_tasks(known, request.until)}
-    needs = dict.fromkeys(chosen, RunReason.NEW_INPUT)
+    states = {state.task.name: state for state in due_tasks(known, request.until)}
+    needs = dict.fromkeys(states, RunReason.NEW_INPUT)
     for name in request.claimed.scope.tasks if isinstance(request, RunFirings) else ():
         if name in newest:
-            chosen.setdefault(name, newest[name])
+            states.setdefault(name, newest[name])
             needs[name] = RunReason.ASKED
-    return known, needs, chosen
+    return _Chosen(known, needs, states)
 
 
 def _overtaken(known: PlannerInput, until: Mapping[str, int]) -> bool:
@@ -240,14 +275,14 @@ def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ..
     one definition reads, however often: that is executed once (`kilonova.engine.shared_steps`).
     """
     readers: dict[ReadPlan, set[tuple[str, str]]] = defaultdict(set)
-    for claimed in claims:
-        known, _, states = _requested(tx, RunFirings(claimed))
-        for state in states.values():
-            choice = choose(state, known.channels, claimed.scope.until)
+    for request, chosen in _requested(tx, [RunFirings(claimed) for claimed in claims]):
+        channels = chosen.known.channels
+        for state in chosen.states.values():
+            choice = choose(state, channels, request.until)
             if choice.variant.logic.shareable:
-                for each in port_inputs(choice, known.channels):
+                for each in port_inputs(choice, channels):
                     if each.port.channel not in state.task.writes:
-                        readers[each.reading].add((claimed.binding, choice.variant.fingerprint))
+                        readers[each.reading].add((request.claimed.binding, choice.variant.fingerprint))
     return tuple(
         reading
         for reading, users in readers.items()

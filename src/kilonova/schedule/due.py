@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -116,6 +116,14 @@ class PlannerInput:
     def newest(self) -> dict[str, TaskState]:
         """The state of the newest live logic version of each task."""
         return {name: states[0] for name, states in self.versions.items()}
+
+    def among(self, names: Collection[str]) -> PlannerInput:
+        """Return the same for some of the tasks only, with the channels of all."""
+        if set(names) == self.versions.keys():
+            return self
+        tasks = tuple(task for task in self.workflow.tasks if task.name in names)
+        versions = {name: states for name, states in self.versions.items() if name in names}
+        return replace(self, workflow=replace(self.workflow, tasks=tasks), versions=versions)
 
     def without_schedules(self) -> PlannerInput:
         """Return the same without schedules that delay tasks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +46,7 @@ class ObservedBinding:
         priority: the priority; higher ones start first.
         merge_window: for how many seconds it waits for others to be merged with; None if it is not to be merged.
         reads: the inputs that it would read now, to find others that read the same; empty if it is not to be merged.
+        seconds: how long the tasks of its last run took; None if it has none, or it failed.
     """
 
     name: str
@@ -51,6 +54,7 @@ class ObservedBinding:
     priority: int = 0
     merge_window: float | None = None
     reads: frozenset[tuple[str, int]] = frozenset()
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,19 @@ class QueuedBinding:
         return min(each.occurrence.time for each in self.firings)
 
     @property
+    def alone(self) -> bool:
+        """Return whether it runs alone: a run with a scope, and one that is retried after an abandoned run."""
+        return any(each.attempts or each.scope for each in self.firings)
+
+    @property
     def merge_window(self) -> float | None:
-        """Return the merge window; None for a run with a scope, and after an abandoned run, which is retried alone."""
-        alone = any(each.attempts or each.scope for each in self.firings)
-        return None if alone else self.binding.merge_window
+        """Return the merge window; None if it runs alone."""
+        return None if self.alone else self.binding.merge_window
+
+    @property
+    def expected_seconds(self) -> float:
+        """Return how long its run may take: as long as the last one; infinite if unknown, or if it runs alone."""
+        return math.inf if self.alone or self.binding.seconds is None else self.binding.seconds
 
 
 def batch_bindings(
@@ -120,23 +133,66 @@ def select_bindings(
     [['b']]
     """
     counts = Counter(running)
-    left = list(batches)
+    left = [(_urgency(batch, counts), batch) for batch in batches]
+    heapq.heapify(left)
     found: list[tuple[QueuedBinding, ...]] = []
-    while len(found) < capacity:
-        able = [
-            batch for batch in left if limit is None or all(counts[each.binding.workflow] < limit for each in batch)
-        ]
-        if not able:
-            break
-        best = min(able, key=lambda batch: _urgency(batch, counts))
-        left.remove(best)
-        counts.update({each.binding.workflow for each in best})
-        found.append(best)
+    while left and len(found) < capacity:
+        urgency, batch = heapq.heappop(left)
+        if limit is not None and any(counts[each.binding.workflow] >= limit for each in batch):
+            continue  # it stays queued, as counts only grow
+        if (now := _urgency(batch, counts)) != urgency:  # less urgent since other batches of its workflow were found
+            heapq.heappush(left, (now, batch))
+            continue
+        counts.update({each.binding.workflow for each in batch})
+        found.append(batch)
     return tuple(found)
 
 
+def form_series(
+    batches: Sequence[tuple[QueuedBinding, ...]], workers: int
+) -> tuple[tuple[tuple[QueuedBinding, ...], ...], ...]:
+    """Distribute batches among workers: one each, and short runs after them, which are then started together.
+
+    To start a run takes a transaction, however short the run is, and these are executed one at a time: many short runs
+    start sooner in few transactions.
+
+    Args:
+        batches: the batches, the most urgent first.
+        workers: the number of free workers.
+
+    Returns:
+        For each worker its batches, which it executes in turn: one batch, or several that have one binding each.
+        Batches that do not fit remain queued, and so do all less urgent ones.
+    """
+    series = [[batch] for batch in batches[:workers]]
+    taken = [(_expected_seconds(batch), place) for place, batch in enumerate(batches[:workers])]
+    heapq.heapify(taken)
+    for batch in batches[workers:]:
+        seconds, place = taken[0]
+        if len(series[place]) == SERIES or seconds + _expected_seconds(batch) > SERIES_SECONDS:
+            break
+        series[place].append(batch)
+        heapq.heapreplace(taken, (seconds + max(_SHORTEST, _expected_seconds(batch)), place))
+    return tuple(map(tuple, series))
+
+
+def _expected_seconds(batch: tuple[QueuedBinding, ...]) -> float:
+    """Return how long a batch may take; infinite if that is not known, and for one of several bindings."""
+    return math.inf if len(batch) > 1 or batch[0].merge_window is not None else batch[0].expected_seconds
+
+
+SERIES = 16
+"""Maximum number of runs that a worker executes in turn and starts in one transaction."""
+
+SERIES_SECONDS = 0.5
+"""Maximum number of seconds for which the last of them may have to wait, as far as the last runs tell."""
+
+_SHORTEST = SERIES_SECONDS / SERIES / 2
+"""Seconds that each run takes at least, so that runs that take next to no time are distributed evenly."""
+
+
 def _urgency(batch: tuple[QueuedBinding, ...], counts: Mapping[str, int]) -> tuple[int, int, datetime, str]:
-    """Return the sort key of a batch; the smallest starts first."""
+    """Return the sort key of a batch; the smallest starts first. No two batches have the same."""
     return (
         -max(each.binding.priority for each in batch),
         min(counts.get(each.binding.workflow, 0) for each in batch),

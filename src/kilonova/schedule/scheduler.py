@@ -22,7 +22,15 @@ from typing import Protocol
 
 from kilonova.model.trigger import Occurrence, Trigger, TriggerState
 from kilonova.schedule.bound_planning.bound_run import BoundRun
-from kilonova.schedule.queueing import ObservedBinding, QueuedBinding, QueuedFiring, batch_bindings, select_bindings
+from kilonova.schedule.queueing import (
+    SERIES,
+    ObservedBinding,
+    QueuedBinding,
+    QueuedFiring,
+    batch_bindings,
+    form_series,
+    select_bindings,
+)
 from kilonova.schedule.run_scope import ALL_DUE, RunScope
 from kilonova.schedule.trigger_evaluation import TriggerInputs, evaluate
 
@@ -89,6 +97,19 @@ class ScheduledRun:
     scope: RunScope = ALL_DUE
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduledBatch:
+    """Runs that one worker starts together.
+
+    Attributes:
+        runs: the runs.
+        merged: whether they read a common input once, side by side; else they are executed in turn.
+    """
+
+    runs: tuple[ScheduledRun, ...]
+    merged: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Decision of a scheduler.
@@ -96,14 +117,13 @@ class Decision:
     Attributes:
         triggers: the triggers whose state or next check changes, as they are from now on.
         queued: the firings to queue, without numbers.
-        batches: the runs to start, from queued firings of the observation and of this decision; those of one batch
-            read a common input once, in one worker.
+        batches: the runs to start, from queued firings of the observation and of this decision.
         next_check: the time at which queued firings can start without further events; None if there is none.
     """
 
     triggers: tuple[ObservedTrigger, ...] = ()
     queued: tuple[QueuedFiring, ...] = ()
-    batches: tuple[tuple[ScheduledRun, ...], ...] = ()
+    batches: tuple[ScheduledBatch, ...] = ()
     next_check: datetime | None = None
 
 
@@ -118,13 +138,14 @@ class Scheduler(Protocol):
 class TriggerScheduler:
     """Scheduler that starts bindings as bounds require and as their triggers fire, as many at once as possible.
 
-    Runs that keep bounds come first. Runs that are started by triggers are merged where that is wanted.
+    Runs that keep bounds come first. Runs that are started by triggers are merged where that is wanted, and short ones
+    that would have to wait for a worker are started together, to be executed in turn.
     """
 
     def decide(self, observation: Observation) -> Decision:
         """Evaluate the triggers, and start the most urgent of the queued bindings."""
         bounded = _start_bounded(observation)
-        taken = {run.binding: observation.bindings[run.binding].workflow for (run,) in bounded}
+        taken = {run.binding: observation.bindings[run.binding].workflow for run in bounded}
         observation = replace(
             observation,
             running={**observation.running, **taken},
@@ -141,15 +162,15 @@ class TriggerScheduler:
         batches, next_check = _start(observation, fired) if observation.free_workers > 0 else ((), None)
         return Decision(
             triggers=tuple(changed),
-            queued=(*(firing for (run,) in bounded for firing in run.firings), *fired),
-            batches=(*bounded, *batches),
+            queued=(*(firing for run in bounded for firing in run.firings), *fired),
+            batches=(*(ScheduledBatch((run,)) for run in bounded), *batches),
             next_check=next_check,
         )
 
 
-def _start_bounded(observation: Observation) -> tuple[tuple[ScheduledRun], ...]:
-    """Return the runs that keep bounds, as many as can start, each as a batch with a firing of its own."""
-    found: list[tuple[ScheduledRun]] = []
+def _start_bounded(observation: Observation) -> tuple[ScheduledRun, ...]:
+    """Return the runs that keep bounds, as many as can start, each with a firing of its own."""
+    found: list[ScheduledRun] = []
     running = Counter(observation.running.values())
     limit = observation.workflow_limit
     for run in observation.bound_runs:
@@ -160,13 +181,13 @@ def _start_bounded(observation: Observation) -> tuple[tuple[ScheduledRun], ...]:
         running[workflow] += 1
         occurrence = Occurrence(run.occurrence, observation.now)
         firing = QueuedFiring(binding=run.binding, trigger=None, occurrence=occurrence, due_only=True, scope=run.scope)
-        found.append((ScheduledRun(binding=run.binding, firings=(firing,), scope=run.scope),))
+        found.append(ScheduledRun(binding=run.binding, firings=(firing,), scope=run.scope))
     return tuple(found)
 
 
 def _start(
     observation: Observation, fired: Iterable[QueuedFiring]
-) -> tuple[tuple[tuple[ScheduledRun, ...], ...], datetime | None]:
+) -> tuple[tuple[ScheduledBatch, ...], datetime | None]:
     """Return the batches to start now, and the end of the first merge window among the other bindings."""
     firings: dict[str, list[QueuedFiring]] = {}
     for each in (*observation.queued, *fired):
@@ -175,8 +196,14 @@ def _start(
     queued = (QueuedBinding(observation.bindings[name], _of_one_run(own)) for name, own in firings.items())
     ready, next_check = batch_bindings(queued, observation.now)
     running = Counter(observation.running.values())
-    selected = select_bindings(ready, running, observation.free_workers, observation.workflow_limit)
-    return tuple(tuple(map(_scheduled, each)) for each in selected), next_check
+    workers = observation.free_workers
+    selected = select_bindings(ready, running, workers * SERIES, observation.workflow_limit)
+    return tuple(map(_batch, form_series(selected, workers))), next_check
+
+
+def _batch(series: tuple[tuple[QueuedBinding, ...], ...]) -> ScheduledBatch:
+    runs = tuple(_scheduled(each) for batch in series for each in batch)
+    return ScheduledBatch(runs, merged=len(series) < len(runs))
 
 
 def _of_one_run(queued: Sequence[QueuedFiring]) -> tuple[QueuedFiring, ...]:

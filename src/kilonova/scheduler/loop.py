@@ -397,10 +397,12 @@ class Server:
         late, lost = worker.killed in (_LATE, _STUBBORN), worker.killed == _STOPPED
         with self._catalog.writing() as tx:
             failure = RunFailure.FINAL if late else RunFailure.LOST if lost else RunFailure.TRANSIENT
-            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", failure)
+            in_turn = isinstance(worker.doing, Batch) and not worker.doing.merged
+            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", failure, in_turn=in_turn)
         if isinstance(worker.doing, Batch):
+            waited = in_turn and len(worker.doing.claims) > 1  # any of them may be the cause: each is retried alone
             for part in worker.doing.claims:
-                self._give_up(part, worker.killed, passing=not late, counted=not lost)
+                self._give_up(part, worker.killed, passing=waited or not late, counted=not lost)
         if worker.answer is not None:
             unwanted = worker.killed == _UNWANTED
             problem = worker.killed if unwanted else f"its worker process ended: {worker.killed}"

@@ -21,10 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, assert_never
 
-from kilonova.catalog.firings import Batch, Claim
+from kilonova.catalog.firings import Batch
 from kilonova.declare.schedules import time_of
 from kilonova.declare.workflow import Declared
-from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import KilonovaError, describe_defect, is_transient
 from kilonova.model.sample import sample_of
 from kilonova.scheduler.messages import (
@@ -46,6 +45,7 @@ from kilonova.scheduler.workflow_loader import load_workflows
 from kilonova.service.fsck import FsckReport
 from kilonova.service.project import Project, open_project
 from kilonova.service.reports import RunReport
+from kilonova.service.runner import ClaimedRun
 from kilonova.warehouse.session import wait_for_java, when_java_ends
 
 _BEAT = 5.0
@@ -116,15 +116,16 @@ Report = Callable[[str], None]
 
 def _carried_out(project: Project, work: Work, report: Report) -> OperationDone | OperationFailure | BatchEnded:
     match work:
-        case Batch(claims=(claimed,)):
-            return BatchEnded((_outcome(project, claimed, None),))
+        case Batch(claims=parts, merged=False):
+            return BatchEnded(tuple(map(_outcome, project.runner.run_claims(parts))))
         case Batch(claims=parts):
             try:
                 with (
                     project.runner.shared_batch(parts) as shared_steps,
                     ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool,
                 ):
-                    return BatchEnded(tuple(pool.map(lambda part: _outcome(project, part, shared_steps), parts)))
+                    run = partial(project.runner.run_claim, shared_steps=shared_steps)
+                    return BatchEnded(tuple(pool.map(lambda part: _outcome(partial(run, part), merged=True), parts)))
             except KilonovaError as error:
                 return BatchEnded((FiringOutcome(error.to_dict(), True),) * len(parts))
         case OperationRequest():
@@ -136,13 +137,13 @@ def _carried_out(project: Project, work: Work, report: Report) -> OperationDone 
             assert_never(work)
 
 
-def _outcome(project: Project, claimed: Claim, shared_steps: SharedSteps | None) -> FiringOutcome:
+def _outcome(run: ClaimedRun, *, merged: bool = False) -> FiringOutcome:
     """Run a claim. A run that had begun records its own failure and that of its firings; a rejected one does not."""
     begun: list[int] = []
     try:
-        project.runner.run_claim(claimed, shared_steps=shared_steps, begun=begun.append)
+        run(begun=begun.append)
     except Exception as error:
-        return FiringOutcome(_told(error), is_transient(error) or shared_steps is not None, bool(begun))
+        return FiringOutcome(_told(error), is_transient(error) or merged, bool(begun))
     return FiringOutcome()
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import getpass
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from kilonova.catalog import bindings
 from kilonova.catalog import runs as records
@@ -16,7 +17,8 @@ from kilonova.catalog.firings import Claim
 from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.engine.run_events import RunNotification, RunStarted
 from kilonova.engine.run_order import RunOrder, run_in_order, run_order
-from kilonova.engine.run_request import RunDue, RunFirings, RunRequest, RunTasks, shared_reads
+from kilonova.engine.run_protocol import ActiveRun
+from kilonova.engine.run_request import RunDue, RunFirings, RunRequest, RunTasks, TaskPlan, shared_reads
 from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import Cancelled, InvalidState, KilonovaError
 from kilonova.schedule.due import due_tasks
@@ -25,6 +27,16 @@ from kilonova.service.registration import Registration
 from kilonova.service.reports import RunReport, RunsReport, run_report
 from kilonova.service.resources import ProjectResources
 from kilonova.service.row_reader import RowReader
+
+if TYPE_CHECKING:
+    from kilonova.engine.executor import RetryPolicy
+
+
+class ClaimedRun(Protocol):
+    """Execution of a binding that a server has claimed: see `Runner.run_claim`."""
+
+    def __call__(self, *, begun: Callable[[int], object]) -> RunReport | None:
+        """Execute it; call `begun` with the run's number once it has started."""
 
 
 class Interruption:
@@ -182,6 +194,33 @@ class Runner:
         """
         return self._run(RunFirings(claimed, shared_steps), begun)
 
+    def run_claims(self, claims: Sequence[Claim]) -> list[ClaimedRun]:
+        """Start the runs of bindings that a server has claimed in one transaction, to be executed in turn.
+
+        If one of them cannot be started, each is started when it is executed.
+
+        Returns:
+            A function for each, as `run_claim` for the binding.
+        """
+        from kilonova.engine.executor import start_claimed
+
+        if len(claims) > 1:
+            with suppress(Exception):  # each then reports its own
+                started = start_claimed(self._resources.environment(), claims)
+                return [partial(self._complete, run) for run in started]
+        return [partial(self.run_claim, claimed) for claimed in claims]
+
+    def _complete(
+        self, run: ActiveRun[TaskPlan] | None, *, begun: Callable[[int], object] = lambda _: None
+    ) -> RunReport | None:
+        from kilonova.engine.executor import complete_tasks
+
+        if run is None:
+            return None
+        begun(run.run)
+        number, _ = complete_tasks(self._resources.warehouse, run, self._retries)
+        return run_report(self._catalog, number)
+
     def execute(self, request: RunRequest, interruption: Interruption) -> RunReport | None:
         """Execute a request for the tasks of one binding, and return the report; None if there was nothing to do.
 
@@ -199,14 +238,19 @@ class Runner:
             yield SharedSteps()
 
     def _run(self, request: RunRequest, started: Callable[[int], object] = lambda _: None) -> RunReport | None:
-        from kilonova.engine.executor import RetryPolicy, run_tasks
+        from kilonova.engine.executor import run_tasks
 
         def heard(notification: RunNotification) -> None:
             if isinstance(notification, RunStarted):
                 started(notification.run)
             self._resources.listener(notification)
 
-        section = self._resources.settings.retry
-        retries = RetryPolicy(attempts=section.attempts, wait=section.wait)
-        done = run_tasks(self._resources.environment(heard), self._resources.warehouse, request, retries)
+        done = run_tasks(self._resources.environment(heard), self._resources.warehouse, request, self._retries)
         return None if done is None else run_report(self._catalog, done[0])
+
+    @property
+    def _retries(self) -> RetryPolicy:
+        from kilonova.engine.executor import RetryPolicy
+
+        section = self._resources.settings.retry
+        return RetryPolicy(attempts=section.attempts, wait=section.wait)

@@ -118,7 +118,7 @@ def test_a_binding_says_how_far_its_triggers_are_and_what_has_become_of_it(catal
             lease=LEASE,
             binding="a",
         )
-        firings.launch(tx, batch.claims[0], run)
+        firings.launch(tx, [(batch.claims[0], run)])
     assert pending(catalog)["a"].due == 2
     commit(catalog, run, points)
     a, b = pending(catalog).values()

@@ -53,7 +53,7 @@ def fired(catalog: Catalog, binding: str, *, fails: bool) -> int:
             lease=LEASE,
             binding=binding,
         )
-        firings.launch(tx, batch.claims[0], run)
+        firings.launch(tx, [(batch.claims[0], run)])
         if fails:
             runs.fail(tx, run, "no luck")
     if not fails:

@@ -87,7 +87,7 @@ def history(catalog: Catalog) -> dict[str, int]:
             lease=PAST,
             binding="by_hand",
         )
-        firings.launch(tx, batch.claims[0], found["lost"])
+        firings.launch(tx, [(batch.claims[0], found["lost"])])
     with catalog.writing() as tx:
         runs.expire(tx)
         firings.release(tx, servers.expire(tx))

@@ -121,7 +121,7 @@ def test_what_failed_is_retried_and_followed(lively: Site, visit: Visitor) -> No
         batches, _ = claim_batches(tx, "one", 99)
         [claimed] = [each for batch in batches for each in batch.claims if each.binding == "quotes_eu_clean"]
         again, _ = begin(tx, tasks=("quotes_eu_clean",), kind=RunKind.TASKS)
-        firings.launch(tx, claimed, again)
+        firings.launch(tx, [(claimed, again)])
     expect(page.locator(".notice").last).to_contain_text(f"quotes_eu_clean: run {again} running")
     with lively.project.catalog.writing() as tx:
         runs.fail(tx, again, "no luck again")
