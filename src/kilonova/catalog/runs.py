@@ -436,10 +436,11 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, failure:
 
 @dataclass(frozen=True, slots=True)
 class _EndedRun:
-    """Binding and error of a run that has ended, for the event about its end."""
+    """Run that has ended: its binding and error, for the event about its end, and whether it had unpublished blocks."""
 
     binding: str | None
     error: str
+    wrote: bool
 
 
 def _stop(tx: Transaction, run: int, event: RunEvent, error: str | None) -> _EndedRun | None:
@@ -447,22 +448,27 @@ def _stop(tx: Transaction, run: int, event: RunEvent, error: str | None) -> _End
     printable = error and error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
     after = {"state": next_state(RunState.RUNNING, event).value, "ended": tx.now, "error": printable, "progress": None}
     ended = tx.connection.execute(_STOP, {"number": run, **after}).first()
-    return None if ended is None else _EndedRun(ended.binding, printable or "")
+    return None if ended is None else _EndedRun(ended.binding, printable or "", ended.wrote)
 
 
+_UNPUBLISHED = select(tables.block.c.id).where(
+    tables.block.c.run_id == bindparam("number"), tables.block.c.state == WRITING
+)
 _STOP = (
     update(tables.run)
     .where(tables.run.c.id == bindparam("number"), tables.run.c.state == RunState.RUNNING.value)
-    .returning(tables.run.c.binding)
+    .returning(tables.run.c.binding, _UNPUBLISHED.exists().label("wrote"))
 )
 
 
 def _settle(
     tx: Transaction, run: int, event: RunEvent, ended: _EndedRun, failure: RunFailure | None, reason: str | None
 ) -> None:
-    """End the firings of a run that has ended, release what it holds, and record the event."""
+    """End the firings of a run that has ended, release what it holds, mark what it has not published, and record it."""
     firings.end(tx, run, failure, reason)
     written = _release(tx, run)
+    if ended.wrote:
+        _leave_blocks(tx, run)
     events.record(tx, _KINDS[event], run=run, binding=ended.binding, channels=written, text=ended.error)
 
 
@@ -474,7 +480,7 @@ def written_by(tx: Transaction, run: int) -> list[str]:
 
 
 def _release(tx: Transaction, run: int) -> list[str]:
-    """Cancel unfilled points, release claims and pins, and mark unpublished blocks for deletion.
+    """Cancel unfilled points, and release claims and pins.
 
     Points that were waiting for those of the run become readable.
 
@@ -485,7 +491,6 @@ def _release(tx: Transaction, run: int) -> list[str]:
     note_readable(tx, run)
     tx.connection.execute(_UNCLAIM, {"run": run})
     unpin(tx, holder_of(run))
-    _leave_blocks(tx, run)
     return mark_written(tx, run)
 
 
@@ -493,9 +498,6 @@ _CANCEL = update(tables.point).where(
     tables.point.c.run_id == bindparam("run"), tables.point.c.state == literal(PointState.RESERVED.value)
 )
 _UNCLAIM = delete(tables.claim).where(tables.claim.c.run_id == bindparam("run"))
-_UNPUBLISHED = select(tables.block.c.id).where(
-    tables.block.c.run_id == bindparam("run"), tables.block.c.state == WRITING
-)
 
 
 def _leave_blocks(tx: Transaction, run: int) -> None:
@@ -504,7 +506,7 @@ def _leave_blocks(tx: Transaction, run: int) -> None:
     These become blocks of that run: they are published when it commits, and marked for deletion when it fails.
     """
     block = tables.block.c
-    left = set(tx.connection.execute(_UNPUBLISHED, {"run": run}).scalars())
+    left = set(tx.connection.execute(_UNPUBLISHED, {"number": run}).scalars())
     if not left:
         return
     pin, other = tables.pin.c, tables.run.c

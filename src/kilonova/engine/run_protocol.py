@@ -323,7 +323,7 @@ class ActiveRun(Generic[Plan]):
             require_kept(tx, self.run, results.outputs)
             for participant in self._participants:
                 participant.on_commit(tx, self.run)
-            self._leaves_blocks = bool(channel_store.marked_for_deletion(tx))
+            self._leaves_blocks = bool(self._names and channel_store.marked_for_deletion(tx))
 
     def _abort(self, error: BaseException) -> Run:
         """End the run after an error, unless it has ended already, and delete its files.
