@@ -100,9 +100,13 @@ def claim_batches(
 
 
 def begin(
-    tx: Transaction, *writes: str, tasks: tuple[str, ...] = (), kind: RunKind = RunKind.INGEST
+    tx: Transaction,
+    *writes: str,
+    tasks: tuple[str, ...] = (),
+    kind: RunKind = RunKind.INGEST,
+    binding: str | None = None,
 ) -> tuple[int, dict[str, int]]:
-    return runs.start(tx, kind=kind, tasks=tasks, writes=writes, owner="me", lease=LEASE)
+    return runs.start(tx, kind=kind, tasks=tasks, writes=writes, owner="me", lease=LEASE, binding=binding)
 
 
 def commit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,15 +13,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from kilonova.catalog import bindings, events, firings, registry, scheduling, tables
+from kilonova.catalog import bindings, events, firings, registry, runs, scheduling, tables
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claim
 from kilonova.model.binding import Binding
+from kilonova.model.run import RunKind
 from kilonova.model.task import Mode
 from kilonova.model.trigger import RunOutcome
 from kilonova.schedule.queueing import ObservedBinding
 from kilonova.schedule.scheduler import TriggerScheduler
-from tests.catalog.building import a_task, ingested, with_channels
+from tests.catalog.building import LEASE, a_task, an_output, ingested, with_channels
 from tests.databases import DIALECTS, Clock, emptied, empty_database
 from tests.schedule.trigger_histories import START, triggers
 from tests.schedule.world import World
@@ -136,6 +138,37 @@ class SchedulingMachine(RuleBasedStateMachine):
             assert [[(claim.binding, claim.firings) for claim in batch] for batch in found] == wanted
         for batch in stored[0]:
             self.claims |= {claim.binding: claim for claim in batch}
+
+    @precondition(lambda self: self.claims)
+    @rule(which=st.integers(0, 9), seconds=st.none() | st.sampled_from([0.0, 0.1, 0.3, 9.0]))
+    def run(self, which: int, seconds: float | None) -> None:
+        """A binding runs, and its tasks take so many seconds; None if they fail."""
+        binding = sorted(self.claims)[which % len(self.claims)]
+        claimed, output = self.claims.pop(binding), f"{binding}_out"
+        start = runs.NewRun(
+            kind=RunKind.TASKS, tasks=(f"{binding}_task",), writes=(output,), binding=binding, claim=claimed
+        )
+
+        def launch(tx: Transaction) -> tuple[int, int]:
+            [(number, _)] = runs.start_all(tx, [start], owner="me", lease=LEASE)
+            return number, events.newest(tx)
+
+        def end(tx: Transaction) -> int:
+            if seconds is None:
+                runs.fail(tx, number, "no luck")
+            else:
+                written = [
+                    replace(an_output(output, number, None), seconds=seconds / 2),
+                    replace(an_output(output, number + 1, None), seconds=seconds / 2),
+                ]
+                runs.commit(tx, number, inputs=(), outputs=written, advances=())
+            return events.newest(tx)
+
+        number, event = self._on_all(launch)
+        self.world.events.append((event, binding, RunOutcome.LAUNCHED, self.clock.now))
+        outcome = RunOutcome.FAILED if seconds is None else RunOutcome.SUCCEEDED
+        self.world.end(binding, outcome, self._on_all(end), self.clock.now)
+        self.world.bindings[binding] = replace(self.world.bindings[binding], seconds=seconds)
 
     @precondition(lambda self: self.claims)
     @rule(which=st.integers(0, 9), end=st.sampled_from(["skip", "fail", "requeue"]))

@@ -42,6 +42,7 @@ from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger
 from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.schedule import queueing
 from kilonova.schedule.run_scope import RunScope
 from kilonova.schedule.scheduler import Decision, Observation, ScheduledBatch, Scheduler, TriggerScheduler
 from kilonova.scheduler import loop
@@ -587,6 +588,37 @@ def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) ->
         failed = next(each for each in project.reader.firings(100) if each.binding == claimed.binding)
         assert failed.state is FiringState.FAILED
     assert any("longer than" in (each.run.error or "") for each in project.runs(100))
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_of_runs_that_were_started_together_only_the_first_can_have_ended_the_worker(
+    project: Project, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(queueing, "SERIES_SECONDS", 1e6)
+    for name in "ab":  # so that it is known how long they take
+        with project.catalog.writing() as tx:
+            run, points = begin(tx, f"{name}_out", kind=RunKind.TASKS, binding=name)
+        commit(project.catalog, run, points)
+    with playing(project, run_timeout=0.5 if late else 600) as stage:
+        ingested(project.catalog, "clicks")
+        batch = stage.until_given(1)
+        assert isinstance(batch, Batch)
+        first, second = batch.claims
+        with project.catalog.writing() as tx:
+            starting = [
+                runs.NewRun(kind=RunKind.TASKS, tasks=(f"{each.binding}_task",), binding=each.binding, claim=each)
+                for each in batch.claims
+            ]
+            runs.start_all(tx, starting, owner=stage.players[0].owner, lease=LEASE)
+        if not late:
+            stage.players[0].kill("it exited")
+        again = stage.until_claimed(2)  # alone, although both are due if the first was not at fault
+        assert again.binding == (second.binding if late else first.binding)
+        found = {each.binding: each for each in project.reader.firings(100)}
+    assert found[first.binding].state is (FiringState.FAILED if late else FiringState.CLAIMED)
+    assert found[first.binding].attempts == (0 if late else 1)
+    assert found[second.binding].state is (FiringState.CLAIMED if late else FiringState.QUEUED)
+    assert found[second.binding].attempts == 0
 
 
 def test_a_server_whose_lease_expired_continues_under_another_name(project: Project) -> None:
