@@ -41,15 +41,25 @@ class ChangeNotifier:
         """
         self._nudges.put(None)
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, *, gather: bool = False) -> None:
         """Wait until the catalog may have changed, for at most the given number of seconds.
 
         While the database is unreachable, wait for the whole time or until a nudge.
+
+        Args:
+            seconds: the number of seconds.
+            gather: whether to wait for a moment before any change is noticed, so that several are noticed together;
+                nudges are noticed at once.
         """
         until = time.monotonic() + seconds
+        nudged = False
+        if gather:
+            with suppress(queue.Empty):
+                self._nudges.get(timeout=min(_PAUSE, seconds))
+                nudged = True
         try:
             connection = self._opened()
-            while self._nudges.empty() and (left := until - time.monotonic()) > 0:
+            while not nudged and self._nudges.empty() and (left := until - time.monotonic()) > 0:
                 if self._stirred(connection, min(_PAUSE, left)):
                     break
         except (SQLAlchemyError, OSError, _driver_error()):
@@ -72,7 +82,10 @@ class ChangeNotifier:
             fresh, self._seen = self._seen == -1, 0
             driver = connection.connection.driver_connection
             assert driver is not None
-            return fresh or any(True for _ in driver.notifies(timeout=seconds, stop_after=1))
+            stirred = any([True for _ in driver.notifies(timeout=seconds, stop_after=1)])
+            for _ in driver.notifies(timeout=0):  # of other changes that are noticed with this one
+                stirred = True
+            return fresh or stirred
         time.sleep(seconds)
         seen = connection.exec_driver_sql("PRAGMA data_version").scalar()
         before, self._seen = self._seen, int(seen or 0)

@@ -211,7 +211,7 @@ class Server:
                     log.warning("waiting for the catalog: %s", error)
                     time.sleep(_RETRY)
                 else:
-                    self._watch.wait(self._pause())
+                    self._watch.wait(self._pause(), gather=not any(worker.free for worker in self._workers))
         finally:
             self._leave()
 
