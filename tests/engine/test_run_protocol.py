@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,9 +12,27 @@ import pytest
 from kilonova.catalog import bindings, channel_store, events, firings, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claim
-from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.engine.lease import renewed_lease
+from kilonova.engine.run_protocol import (
+    ActiveRun,
+    Participant,
+    RunEnvironment,
+    RunPlan,
+    RunResults,
+    execute_run,
+    start_runs,
+)
 from kilonova.engine.run_request import requeued_firings
-from kilonova.errors import Cancelled, CatalogError, CatalogUnavailable, InputError, KilonovaError, LeaseLost, NotFound
+from kilonova.errors import (
+    Cancelled,
+    CatalogError,
+    CatalogUnavailable,
+    Conflict,
+    InputError,
+    KilonovaError,
+    LeaseLost,
+    NotFound,
+)
 from kilonova.model.binding import Binding
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
@@ -303,3 +322,47 @@ def test_a_run_of_firings_that_another_server_has_taken_over_does_not_start(stag
     with pytest.raises(NotFound):
         stage.state()
     assert firing_state(stage) is FiringState.CLAIMED
+
+
+def test_the_lease_of_a_run_that_has_waited_is_renewed_at_once(stage: Stage) -> None:
+    with stage.process.catalog.writing() as tx:
+        run, _ = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("source",), owner="me", lease=LEASE)
+        before = runs.find_run(tx, run).lease_until
+    stage.clock.forward(1)
+    waited = time.monotonic() - LEASE.total_seconds() / 2
+    with renewed_lease(stage.process.catalog, run, LEASE, lambda: None, since=waited):
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            with stage.process.catalog.reading() as tx:
+                if (after := runs.find_run(tx, run).lease_until) > before:
+                    break
+            time.sleep(0.05)
+    assert after > before
+
+
+def test_runs_start_together_or_not_at_all(stage: Stage) -> None:
+    process, skipped = stage.process, list[int]()
+
+    def prepare(_: Transaction) -> list[RunPlan[str] | None]:
+        plans = [RunPlan(kind=RunKind.TASKS, tasks=(name,), writes=("source",), plan=name) for name in wanted]
+        return [*plans, None]
+
+    def skip(_: Transaction, place: int) -> None:
+        skipped.append(place)
+
+    wanted = ["copied", "counted"]
+    first, second, nothing = start_runs(process.environment, prepare, skip)
+    assert first is not None
+    assert second is not None
+    assert (nothing, skipped) == (None, [2])
+    assert [first.plan, second.plan] == wanted
+    assert second.points["source"] == first.points["source"] + 1
+    with pytest.raises(Conflict, match="another run has this task"):
+        start_runs(process.environment, prepare, skip)
+    first.complete(lambda run: RunResults(outputs=()))
+    wanted = ["copied", "copied"]
+    with pytest.raises(Conflict, match="two runs"):
+        start_runs(process.environment, prepare, skip)
+    assert stage.state() is RunState.RUNNING  # the second one is still the last
+    second.complete(lambda run: RunResults(outputs=()))
+    assert stage.state() is RunState.SUCCEEDED
