@@ -106,8 +106,9 @@ class Batch:
     """Unit of work of a worker.
 
     Attributes:
-        claims: the claims, each with a run of its own; these are started together.
-        merged: whether the runs share inputs and are executed side by side; else they are executed in turn.
+        claims: the claims, each with a run of its own.
+        merged: whether the runs share inputs and are executed side by side; else they are started together, and
+            executed in turn.
     """
 
     claims: tuple[Claim, ...]

@@ -140,15 +140,15 @@ def start_all(
         Conflict: another run has claimed one of the tasks, or two of these runs have the same task.
         LeaseLost: another server has taken over some of the claimed firings.
     """
-    claims = _unclaimed(tx, [name for run in starting for name in run.tasks])
+    ids = _unclaimed(tx, [name for run in starting for name in run.tasks])
     begun = {"state": RunState.RUNNING.value, "owner": owner, "started": tx.now, "lease_until": tx.now + lease}
     rows = [begun | {"kind": run.kind.value, "tasks": list(run.tasks), "binding": run.binding} for run in starting]
     numbers = list(tx.connection.execute(_NEW_RUNS, rows).scalars())
     launched = list(zip(starting, numbers, strict=True))
     texts = [(run.binding, ", ".join(run.tasks) or run.kind.value, number) for run, number in launched]
     events.record_all(tx, EventKind.LAUNCHED, texts)
-    tasks = [{"task_id": claims[name], "run_id": number} for run, number in launched for name in run.tasks]
-    insert_all(tx, tables.claim, tasks)
+    claimed = [{"task_id": ids[name], "run_id": number} for run, number in launched for name in run.tasks]
+    insert_all(tx, tables.claim, claimed)
     add_pins(tx, {holder_of(number): set(run.pins) for run, number in launched}, lease)
     points = reserve(tx, [(number, run.writes) for run, number in launched])
     firings.launch(tx, [(run.claim, number) for run, number in launched if run.claim is not None])

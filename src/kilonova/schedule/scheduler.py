@@ -99,11 +99,12 @@ class ScheduledRun:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledBatch:
-    """Runs that one worker starts together.
+    """Runs that one worker executes.
 
     Attributes:
         runs: the runs.
-        merged: whether they read a common input once, side by side; else they are executed in turn.
+        merged: whether they read a common input once, side by side; else they are started together, and executed in
+            turn.
     """
 
     runs: tuple[ScheduledRun, ...]
