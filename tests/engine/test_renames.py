@@ -152,6 +152,59 @@ def test_columns_of_removals_and_of_deltas_of_columns_are_renamed(
     check(project, "SELECT url, site AS q, q AS site, n * 2 AS m FROM pages WHERE q > 0.6")
 
 
+@pytest.mark.parametrize("key", ["url", None])
+def test_columns_are_renamed_together_with_other_changes(
+    project: Project, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.setattr(planning, "REMOVAL_MIN", 0)
+    project.apply(web("SELECT url, site, q, n FROM pages WHERE q > 0.1", key=key))
+    ingest(project, 0, 50)
+    project.run()
+    for query, said in (
+        ("SELECT url, site AS host, n, q FROM pages WHERE q > 0.3", "renames site to host and removes"),
+        ("SELECT url, n AS links, host, q FROM (SELECT *, site AS host FROM pages) WHERE q > 0.2", "renames n to links"),
+        ("SELECT url, n * 2 AS n, n AS links, site AS q FROM pages WHERE q > 0.2", "host to q and computes n from"),
+    ):
+        plan = project.apply(web(query, key=key))
+        ingest(project, 200 + len(query), 210 + len(query))
+        project.run()
+        check(project, query)
+        (changed,) = (task for task in plan.tasks if task.task.name == "result")
+        assert said in changed.detail or key is None, changed.detail
+        if "removes" in said:
+            assert any(isinstance(each.encoding, Removal) for each in project.status().channels["result"].blocks)
+    project.compact("result")
+    check(project, query)
+
+
+def test_only_what_a_loosened_condition_adds_is_read_with_a_renamed_column(project: Project) -> None:
+    project.apply(web("SELECT url, site, q FROM pages WHERE q > 0.5"))
+    ingest(project, 0, 100)
+    project.run()
+    query = "SELECT url, site AS host, q FROM pages WHERE q > 0.4"
+    plan = project.plan(web(query))
+    (changed,) = (task for task in plan.tasks if task.task.name == "result")
+    assert changed.detail.endswith("renames site to host and adds the rows for which q > 0.4 AND q <= 0.5; reads pages")
+    project.apply(web(query))
+    project.run()
+    check(project, query)
+    assert written(project) == 10
+
+
+def test_groups_have_other_rows_and_other_names(project: Project) -> None:
+    project.apply(web("SELECT site, count(*) AS pages, sum(n) AS links FROM pages WHERE q > 0.1 GROUP BY site"))
+    ingest(project, 0, 50)
+    project.run()
+    query = "SELECT site, count(*) AS n, sum(n) AS links FROM pages WHERE q > 0.2 GROUP BY site"
+    plan = project.apply(web(query))
+    assert any("renames pages to n" in task.detail for task in plan.tasks), [task.detail for task in plan.tasks]
+    project.run()
+    check(project, query)
+    ingest(project, 10, 80)
+    project.run()
+    check(project, query)
+
+
 def test_groups_are_kept_up_to_date_under_other_names(project: Project) -> None:
     project.apply(web("SELECT site, count(*) AS pages, sum(n) AS links FROM pages GROUP BY site"))
     ingest(project, 0, 50)
@@ -300,6 +353,10 @@ def test_a_column_that_an_ingest_added_is_declared_by_another_name(project: Proj
     assert [each.action.value for each in project.plan(declared).channels] == ["keep"]
 
 
+VALUES = ("site", "q", "n", "n * 2", "length(site)", "upper(site)", "q + n")
+"""Columns of pages, and what is computed from them."""
+
+
 class History:
     """Random names and choices of columns, data and compactions.
 
@@ -313,6 +370,7 @@ class History:
         self.key = self.draw.choice(["url", None])
         self.names = {"url": "url", "site": "site", "q": "q", "n": "n"}
         self.least = 0.0
+        self.changed = False
         self.points: dict[int, tuple[list[str], Bag]] = {}
 
     @property
@@ -321,8 +379,13 @@ class History:
         return f"SELECT {items} FROM pages" + (f" WHERE q > {self.least}" if self.least else "")
 
     def step(self) -> None:
-        step = self.draw.choice([self.rename, self.rename, self.choose, self.arrive, self.filter, self.tidy])
-        step()
+        steps = [self.rename, self.rename, self.choose, self.compute, self.arrive, self.filter, self.tidy]
+        for step in self.draw.sample(steps, self.draw.choice([1, 1, 2, 3])):
+            step()
+        if self.changed:
+            self.apply()
+        if self.draw.random() < 0.3:
+            self.arrive()
         self.project.run()
         check(self.project, self.query)
         state = self.project.status().channels["result"]
@@ -331,29 +394,39 @@ class History:
 
     def rename(self) -> None:
         values = [value for value in self.names if value != "url"]
-        names = ["site", "q", "n", "a", "b", "Q"]
+        names = ["site", "q", "n", "a", "b", "c", "Q"]
         used: set[str] = set()
         for value in values:
             name = self.draw.choice([each for each in names if each.lower() not in used])
             used.add(name.lower())
             self.names[value] = name
-        self.apply()
+        self.changed = True
+
+    def compute(self) -> None:
+        """Compute a column differently; another one may take its name later."""
+        value = self.draw.choice([value for value in self.names if value != "url"])
+        other = self.draw.choice([each for each in VALUES if each not in self.names])
+        self.names = {(other if each == value else each): name for each, name in self.names.items()}
+        self.changed = True
 
     def choose(self) -> None:
-        others = [value for value in ("site", "q", "n") if value not in self.names]
-        if others and self.draw.random() < 0.6:
+        others = [value for value in VALUES if value not in self.names]
+        if len(others) > 1 and self.draw.random() < 0.6:
             value = self.draw.choice(others)
             taken = {name.lower() for name in self.names.values()}
-            self.names[value] = self.draw.choice([each for each in ("site", "q", "n", "a", "b") if each not in taken])
+            names = [each for each in ("site", "q", "n", "a", "b", "c") if each not in taken]
+            if names:
+                self.names[value] = self.draw.choice(names)
         elif len(self.names) > 2:
             del self.names[self.draw.choice([value for value in self.names if value != "url"])]
-        self.apply()
+        self.changed = True
 
     def filter(self) -> None:
         self.least = self.draw.choice([0.0, 0.2, 0.5])
-        self.apply()
+        self.changed = True
 
     def apply(self) -> None:
+        self.changed = False
         self.project.apply(web(self.query, key=self.key))
 
     def arrive(self) -> None:

@@ -29,6 +29,7 @@ class Editor:
             "change condition": self.change_condition,
             "drop column": self.drop_column,
             "rename column": self.rename_column,
+            "exchange names": self.exchange_names,
             "reorder columns": self.reorder_columns,
             "add column": self.add_column,
             "change column": self.change_column,
@@ -175,6 +176,16 @@ class Editor:
         if not items:
             return False
         self.draw.choice(items).set("alias", exp.to_identifier(self.fresh()))
+        return True
+
+    def exchange_names(self, select: exp.Select) -> bool:
+        items = [each for each in select.expressions if isinstance(each, exp.Alias)]
+        if len(items) < 2:
+            return False
+        one, other = self.draw.sample(items, 2)
+        first, second = one.args["alias"], other.args["alias"]
+        one.set("alias", second)
+        other.set("alias", first)
         return True
 
     def reorder_columns(self, select: exp.Select) -> bool:

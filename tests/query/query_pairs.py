@@ -51,8 +51,9 @@ def migrated(
     world.types[item.channel] = columns
     world.settled.discard(item.channel)
     world.put(item.channel, old, old)
-    wanted = names(migration.tree)
-    places = [list(columns).index(name) if name in columns else None for name in wanted]
+    wanted, former = names(migration.tree), migration.renamed
+    there = [former.get(name, name if name not in former.values() else None) for name in wanted]
+    places = [list(columns).index(name) if name in columns else None for name in there]
     after: Counter[tuple[Any, ...]] = Counter()
     for values, n in old.items():
         after[tuple(None if place is None else values[place] for place in places)] += n
@@ -81,6 +82,7 @@ def migrated(
             assert len({tuple(each[name] for name in key) for each in changes}) == len(changes), "a key occurs twice"
             assert set(given) - {"_deleted", "_set"} <= set(wanted)
             for each in changes:
+                assert former.keys().isdisjoint(each.get("_set") or ()), "the values of a renamed column are written"
                 place = tuple(each[name] for name in key)
                 if each.get("_deleted"):
                     del by_key[place]
@@ -153,18 +155,14 @@ class QueryPair:
     def _check(self, world: World, before: MaterializedRelation, migration: Migration | None, expected: Bag) -> None:
         types, rows = computed(world, before.tree)
         while migration is not None:
-            stored, stored_types = rows, types
+            after, right = computed(world, migration.tree)
+            if (other := migration.by_reference) is not None:
+                found = migrated(world, before, other, rows, types, self._known)
+                assert found == right, "with renamed columns, the rows are not those of the new query"
+                given = {name: types[old] for name, old in other.renamed.items()}
+                assert given == {name: after[name] for name in given}
             rows = migrated(world, before, migration, rows, types, self._known)
-            types, right = computed(world, migration.tree)
-            if migration.renamed:
-                place = {name: number for number, name in enumerate(stored_types)}
-                chosen = {name: place[migration.renamed.get(name, name)] for name in types}
-                given = [*stored_types.values()]
-                assert {name: given[number] for name, number in chosen.items()} == types
-                found: Bag = Counter()
-                for values, n in stored.items():
-                    found[tuple(values[number] for number in chosen.values())] += n
-                assert found == right, "columns with other names are not those of the new query"
+            types = after
             assert rows == right, f"{rows - right} too many, {right - rows} too few"
             migration = migration.then
         assert rows == expected, f"{rows - expected} too many, {expected - rows} too few"

@@ -40,6 +40,8 @@ def described(migration: Migration | NoMigration) -> str:
     text = f"{encoding}: {migration.description};"
     if migration.delta is not None:
         text += "\n" + render(migration.delta, lambda scan: f"{scan.channel}_{scan.at.value}") + ";"
+    if (other := migration.by_reference) is not None:
+        text += f"\nor, with columns renamed by reference, {described(other)}"
     return text if migration.then is None else f"{text}\nthen {described(migration.then)}"
 
 

@@ -562,10 +562,6 @@ class _Execution:
 
     def _attempt(self, choice: VariantChoice, inputs: tuple[PortInput, ...]) -> Blocks:
         check_running(self._run.stopped, self._run.run)
-        if (condition := self._removal(choice)) is not None:
-            (name,) = choice.state.task.writes
-            point = self._points[name, choice.state.task.name]
-            return (removal(self._channels[name], point, self._run.name_block(name), condition),)
         task, derived = choice.state.task, choice.variant.logic.derived
         strong = not self._run.plan.followed.isdisjoint(task.writes)
         compiled = compile_variant(
@@ -578,6 +574,12 @@ class _Execution:
         )
         if compiled is None:
             return (None,) * len(task.writes)
+        if (condition := self._removal(choice)) is not None and (relation := compiled.relation) is not None:
+            (name,) = task.writes
+            state, point = self._channels[name], self._points[name, task.name]
+            columns, newest = relation.user_columns, state.latest_readable
+            schema = identified(columns, state.current.schema, newest, renamed=compiled.renamed)
+            return (removal(state, point, self._run.name_block(name), condition, schema),)
         by_port = {each.port.name: each for each in inputs}
         frames = {name: self._frame(by_port[read.port], read) for name, read in compiled.inputs.items()}
         results = invoke(self._warehouse, task, compiled.executable, frames)

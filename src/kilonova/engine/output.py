@@ -66,7 +66,7 @@ class Output(Generic[Frame]):
         return Delta(self.point - 1, self.point)
 
 
-def removal(state: ChannelState, point: int, name: BlockName, condition: str) -> Block:
+def removal(state: ChannelState, point: int, name: BlockName, condition: str, schema: Schema) -> Block:
     """Return a delta that removes the rows of a relation for which a condition is true, and has no files.
 
     Args:
@@ -74,15 +74,14 @@ def removal(state: ChannelState, point: int, name: BlockName, condition: str) ->
         point: the reserved point.
         name: the block's name.
         condition: the condition.
+        schema: the columns of the channel after it.
     """
-    current = state.current
-    assert current.schema is not None
     return Block(
         number=name.number,
         suffix=name.suffix,
         kind=Delta(point - 1, point),
-        schema=current.schema,
-        encoding=Removal(current.key, condition),
+        schema=schema,
+        encoding=Removal(state.current.key, condition),
         columns=Schema(()),
         buckets=0,
         statistics=Statistics(rows=0, bytes=0, files=0),

@@ -122,6 +122,19 @@ class Compilation:
     analyse: Callable[[str, Collection[str]], Schema] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RenamingLogic:
+    """Logic that gives columns other names instead of writing their values.
+
+    Attributes:
+        logic: the logic.
+        ports: the names of the ports that it reads.
+    """
+
+    logic: Logic
+    ports: frozenset[str]
+
+
 class Logic(Protocol):
     """Computation of the outputs of a variant.
 
@@ -142,7 +155,7 @@ class Logic(Protocol):
         """Condition, in Spark SQL, of the rows of its output that it removes, if that is all it does."""
 
     @property
-    def renaming(self) -> Logic | None:
+    def renaming(self) -> RenamingLogic | None:
         """Logic that does the same by giving columns other names, for an output whose changes nothing reads."""
 
     @property

@@ -210,9 +210,12 @@ def identified(
     [('id', 0), ('x', 3)]
     """
     before = {column.name.lower(): column for column in (known.columns if known else ())}
+    former = {} if renamed is None else renamed
+    moved = {name.lower() for name in former.values()}
 
     def found(column: Column) -> Column:
-        old = before.get((renamed or {}).get(column.name, column.name).lower())
+        same = column.name in former or column.name.lower() not in moved
+        old = before.get(former.get(column.name, column.name).lower()) if same else None
         if old is None or not (column.type == old.type or is_wider(column.type, old.type)):
             return Column(column.name, column.type, newest)
         return replace(old.renamed(column.name), type=column.type)

@@ -56,19 +56,18 @@ class MigrationAndInput:
     def compile(self, run: Compilation) -> Compiled:
         """Return the query that changes the relation, with the inputs that it reads."""
         (name,) = run.writes
-        stored, content = run.states[name].stored_schema, json.loads(self.migration.stored)
-        assert stored is not None
+        content, renamed = json.loads(self.migration.stored), self.migration.renamed
         after = self.migration.columns_after(run)
         known, context = circumstances(run)
         query = adapt(OF_RUN, self.change.tree, known, context)
         migrated = None if content["tree"] is None else at(tree_from_json(json.dumps(content["tree"])), At.OLD)
         parts = [part for part in (migrated, delta_of_tree(query, context.moved, known)) if part is not None]
-        both = union_changes(parts or [_no_rows(name, stored)], after.names)
+        both = union_changes(parts or [_no_rows(name, after, renamed)], after.names)
         separate = migrated is None or content.get("separate", False)
         if not separate or not removes_nothing(query, known, context):
             both = consolidate(both)
         delta = delta_query(adapt(OF_CHANGE, both, known, context), run.states[name].current, after, run.scale)
-        return Compiled(Sql(text=delta.sql), delta.reads, None, after)
+        return Compiled(Sql(text=delta.sql), delta.reads, None, after, renamed=renamed)
 
 
 def with_new_input(migration: Variant, incremental: Variant, own: str) -> Variant | None:
@@ -100,7 +99,7 @@ def _reads_own_rows(tree: Node) -> bool:
     return isinstance(tree, Aggregate | Window | Top)
 
 
-def _no_rows(channel: str, stored: Schema) -> Node:
+def _no_rows(channel: str, after: Schema, renamed: Mapping[str, str]) -> Node:
     """Return no rows of a relation, as a change."""
-    rows = Scan(channel, tuple((name, name) for name in stored.names), At.OLD)
+    rows = Scan(channel, tuple((renamed.get(name, name), name) for name in after.names), At.OLD)
     return with_weight(Filter(rows, compose("FALSE", op=Op.BOOLEAN)), 1)

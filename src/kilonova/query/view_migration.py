@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import DELETED, SET, WEIGHT, Changes, Columns
-from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
+from kilonova.model.logic import Compilation, Compiled, InputRead, RenamingLogic, RunScale, Sql
 from kilonova.model.run import RefreshMethod
-from kilonova.model.schema import Column, Schema
+from kilonova.model.schema import Column, Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Variant
-from kilonova.query.column_renaming import ColumnRenaming, without_rows
 from kilonova.query.migration.derivation import derive_migration
 from kilonova.query.migration.migration import Migration, NoMigration
 from kilonova.query.properties import Known
@@ -49,8 +48,8 @@ class ViewMigration:
         text: what it does, for display.
         stored: its query, the key of a delta of columns, whether its rows are separate from those of later changes, the
             estimated cost of its only input, the condition of the rows that it only removes, the
-            columns after it if all of them are stored, pairs of the names of all columns after it and before if it only
-            renames and drops columns, and the query of the relation after it, as JSON.
+            columns after it if all of them are stored, the names before of columns that it renames, the query of the
+            relation after it, and the same of a migration that renames columns instead of writing them, as JSON.
     """
 
     text: str
@@ -68,7 +67,8 @@ class ViewMigration:
         assert stored is not None
         after = self.columns_after(run)
         if content["tree"] is None:
-            return None if stored.names == after.names else without_rows(after)
+            same = not self.renamed and stored.names == after.names
+            return None if same else _without_rows(after, self.renamed)
         tree = tree_from_json(json.dumps(content["tree"]))
         adapted = adapt(OF_CHANGE, tree, *circumstances(run))
         if splits_rows(adapted):
@@ -81,21 +81,31 @@ class ViewMigration:
         }
         alone = run.scale is RunScale.SINGLE_PARTITION
         sql = cast_columns(with_ports(adapted, input_name, alone=alone), wanted)
-        return Compiled(Sql(text=sql), reads, Columns(tuple(content["key"])) if content["key"] else None, after)
+        encoding = Columns(tuple(content["key"])) if content["key"] else None
+        return Compiled(Sql(text=sql), reads, encoding, after, renamed=self.renamed)
 
     def columns_after(self, run: Compilation) -> Schema:
         """Return the columns of the relation after it: stored ones, or those that Spark finds for its query."""
         content, stored = json.loads(self.stored), run.states[run.writes[0]].stored_schema
         if content.get("stored") is not None and stored is not None:
-            return Schema(tuple(Column(name, stored.type_of(name)) for name in content["stored"]))
+            before = ((name, self.renamed.get(name, name)) for name in content["stored"])
+            return Schema(tuple(Column(name, stored.type_of(old)) for name, old in before))
         assert run.analyse is not None
         return run.analyse(content["relation"], content["channels"])
 
     @property
-    def renaming(self) -> ColumnRenaming | None:
-        """Logic that does the same by giving columns other names; None if it does more than that."""
-        found = json.loads(self.stored).get("renamed")
-        return None if found is None else ColumnRenaming(text=self.text, names=dict(found))
+    def renamed(self) -> Mapping[str, str]:
+        """Names before of columns that it gives other names, by these."""
+        found: Mapping[str, str] = json.loads(self.stored).get("former_names", {})
+        return found
+
+    @property
+    def renaming(self) -> RenamingLogic | None:
+        """Logic that does the same by giving columns other names; None if there are none."""
+        content = json.loads(self.stored).get("by_reference")
+        if content is None:
+            return None
+        return RenamingLogic(ViewMigration(text=self.text, stored=json.dumps(content)), frozenset(content["ports"]))
 
     @property
     def reads_rows(self) -> bool:
@@ -118,6 +128,18 @@ class ViewMigration:
     def sets_columns(self) -> bool:
         """Return whether it gives a delta of columns."""
         return json.loads(self.stored)["key"] is not None
+
+
+def _without_rows(after: Schema, renamed: Mapping[str, str]) -> Compiled:
+    """Return a change of no rows, after which a relation has the given columns, state columns included.
+
+    Args:
+        after: the columns.
+        renamed: the names before of those that are columns with other names before it, by their names.
+    """
+    columns = ", ".join(f"CAST(NULL AS {each.type}) AS {quoted(each.name)}" for each in after.plus(WEIGHT).columns)
+    text = f"SELECT {columns} WHERE FALSE".replace("{", "{{").replace("}", "}}")
+    return Compiled(Sql(text=text), {}, None, after, renamed=renamed, without_rows=True)
 
 
 _READING = 0.5
@@ -176,28 +198,38 @@ def derive_variants(
 
 
 def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:
-    read = (
-        {(own.name, At.OLD): None}
-        if step.delta is None
-        else {(scan.channel, scan.at): None for scan in scans(step.delta)}
+    ports, content = _ports(step, own), _content(step, own)
+    if (other := step.by_reference) is not None:
+        names = [port.name for port in _ports(other, own)]
+        if {*names} <= {port.name for port in ports}:
+            content["by_reference"] = _content(other, own) | {"ports": names}
+    whole = step.encoding is None and step.delta is not None
+    return Variant(
+        name=name,
+        ports=ports,
+        productions=(Production.BASE if whole else Production.DELTA,),
+        logic=ViewMigration(text=step.description, stored=json.dumps(content)),
+        fingerprint=step.description,
+        from_version=from_version,
     )
-    content = {
+
+
+def _ports(step: Migration, own: Channel) -> tuple[Port, ...]:
+    read = [] if step.delta is None else [(scan.channel, scan.at) for scan in scans(step.delta)]
+    unique = dict.fromkeys(read or [(own.name, At.OLD)])
+    return tuple(Port(port_name(channel, at), channel, Mode.ALL) for channel, at in unique)
+
+
+def _content(step: Migration, own: Channel) -> dict[str, Any]:
+    """Return what is stored of a step; see `ViewMigration.stored`."""
+    return {
         "tree": None if step.delta is None else json.loads(tree_to_json(step.delta)),
         "key": list(step.encoding.key) if isinstance(step.encoding, Columns) else None,
         "separate": step.separate,
         "cost_shares": cost_shares(step, own.name),
         "removal": None if step.removal is None else step.removal.sql,
         "stored": list(names(step.tree)) if isinstance(step.encoding, Changes) else None,
-        "renamed": [(n, step.renamed.get(n, n)) for n in names(step.tree)] if step.renamed else None,
+        "former_names": dict(step.renamed),
         "relation": with_ports(step.tree, lambda scan: scan.channel),
         "channels": channels_of(step.tree),
     }
-    whole = step.encoding is None and step.delta is not None
-    return Variant(
-        name=name,
-        ports=tuple(Port(port_name(channel, at), channel, Mode.ALL) for channel, at in read),
-        productions=(Production.BASE if whole else Production.DELTA,),
-        logic=ViewMigration(text=step.description, stored=json.dumps(content)),
-        fingerprint=step.description,
-        from_version=from_version,
-    )

@@ -90,12 +90,15 @@ class TaskState:
 
 
 def _renaming(variant: Variant) -> Variant:
-    """Return a migration as one that only gives columns other names, if that is all it does.
+    """Return a migration as one that gives columns other names instead of writing them, if it has such columns.
 
     Tasks that read the changes of the output would not see these names in their new input.
     """
-    logic = variant.logic.renaming
-    return variant if logic is None else replace(variant, productions=(Production.DELTA,), logic=logic)
+    found = variant.logic.renaming
+    if found is None:
+        return variant
+    ports = tuple(port for port in variant.ports if port.name in found.ports)
+    return replace(variant, ports=ports, productions=(Production.DELTA,), logic=found.logic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,12 +25,14 @@ select k, a from t;
 select k, a b from t;
 columns(k): renames a to b;
 SELECT `k__out` AS `k`, `a__out` AS `b` FROM (SELECT * FROM (SELECT `k` AS `k__out`, `a` AS `a__out` FROM v_old) WHERE NOT `a__out` IS NULL);
+or, with columns renamed by reference, changes: renames a to b;
 
 -- rows without a key are written again, from the output
 select a, b from r;
 select a c, b from r;
 the whole output: renames a to c;
 SELECT `a__out` AS `c`, `b__out` AS `b` FROM (SELECT `a` AS `a__out`, `b` AS `b__out` FROM v_old);
+or, with columns renamed by reference, changes: renames a to c;
 
 -- rows without a key lack a column
 select a from r;

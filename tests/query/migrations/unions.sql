@@ -11,6 +11,7 @@ changes: subtracts the contribution of the rows of r;
 SELECT * FROM (SELECT `a`, SUM(`_weight`) AS `_weight` FROM (SELECT `a_4` AS `a`, `_weight` FROM (SELECT `a_4`, `_weight` FROM (SELECT `a_4`, CAST(-1 AS BIGINT) AS `_weight` FROM (SELECT `a_2_2` AS `a_4` FROM (SELECT `a` AS `a_2_2` FROM r_new))))) GROUP BY `a`) WHERE `_weight` <> 0;
 then the whole output: renames a to k;
 SELECT `a__out` AS `k` FROM (SELECT `a` AS `a__out` FROM v_old);
+or, with columns renamed by reference, changes: renames a to k;
 
 -- a part has other rows
 select a from r union all select k from t where v > 1;

@@ -30,7 +30,7 @@ from kilonova.query.migration.output_migration import OutputMigration, has_same_
 from kilonova.query.migration.pairs import moved, resolve
 from kilonova.query.migration.renaming import every_name, with_suffix
 from kilonova.query.migration.unpaired import Unpaired
-from kilonova.query.properties import Known, is_deterministic
+from kilonova.query.properties import Known, is_deterministic, types
 from kilonova.query.tree import WEIGHT, Item, Node, Projection, kept, names
 
 
@@ -111,9 +111,10 @@ def _through_pairs(
         return replace(first, tree=new)
     lookups = tuple(replace(each, rows=resolve(each.rows, pairs, known)) for each in joint.lookups)
     rest = replace(joint, tree=resolve(joint.tree, pairs, known), lookups=lookups)
-    then = OutputMigration(rest, replace(own, tree=after), new, known).migration()
+    # Other rows may have another type, which columns do not get by another name.
+    before, since = types(own.tree, known), types(after, known)
+    kept_types = {name for name in joint.old if before.get(name) is not None and before[name] == since.get(name)}
+    then = OutputMigration(rest, replace(own, tree=after), new, known, kept=kept_types).migration()
     if isinstance(then, NoMigration):
         return then
-    # Other rows may have another type, which columns do not get by another name.
-    then = replace(then, renamed={})
     return then if delta is None else replace(first, then=then)

@@ -24,8 +24,9 @@ class Migration:
         separate: whether no row that it removes is one that the query after it gives, for any rows of the channels.
         removal: the condition, on columns of the output, of the rows that it removes, if that is all it does, and the
             condition has the same result whenever it is evaluated.
-        renamed: the names before of the columns that it renames, by their new names, if all that it does is to rename
-            and drop columns.
+        renamed: the names before of columns that it gives other names, by these; their values are not written.
+        by_reference: the migration that does the same, and writes no values of columns that only have other names;
+            None if there are no such columns.
     """
 
     delta: Node | None
@@ -35,6 +36,7 @@ class Migration:
     separate: bool = False
     removal: Scalar | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    by_reference: Migration | None = None
     then: Migration | None = None
 
     @property

@@ -52,51 +52,74 @@ class OutputMigration:
         own: the relation that is stored.
         new: the new query.
         known: the channels that the queries read, and the relation itself.
+        stored: the names with which the output has columns of the old query, by others that the joint relation has.
+        kept: the columns of the output whose types are those of the joint relation; None if all are.
     """
 
-    def __init__(self, joint: Joint, own: MaterializedRelation, new: Node, known: Known) -> None:
+    def __init__(
+        self,
+        joint: Joint,
+        own: MaterializedRelation,
+        new: Node,
+        known: Known,
+        stored: Mapping[str, str] | None = None,
+        kept: Collection[str] | None = None,
+    ) -> None:
         self._joint = joint
         self._own = own
         self._new = new
         self._known = known
+        self._names = {name: name for name in joint.old} | dict(stored or {})
+        self._kept = joint.old.keys() if kept is None else kept
         self._kinds = kinds_of(joint, known)
         self._visible = self._columns_of_output()
-        stored = Scan(own.channel, tuple((name, _out(name)) for name in joint.old), At.OLD)
-        self._stored = Joint(tree=stored, old={}, new={}, lookups=self._lookups_of_output())
+        self._rows = Scan(own.channel, tuple((self._names[name], _out(name)) for name in joint.old), At.OLD)
+        self._stored = Joint(tree=self._rows, old={}, new={}, lookups=self._lookups_of_output())
         self._changed = tuple(name for name in joint.new if not self._is_same(name))
 
     def migration(self) -> Migration | NoMigration:
         """Return the migration."""
-        gone, come = removed(self._joint, self._kinds), added(self._joint, self._kinds)
-        found = self._of_difference(gone, come)
-        renamed = self._renamed() if gone is None and come is None else {}
-        if not renamed or isinstance(found, NoMigration):
+        found = self._of_difference()
+        names = self._renamed()
+        if not names or isinstance(found, NoMigration):
             return found
-        texts = [f"renames {', '.join(f'{old} to {name}' for name, old in renamed.items())}"]
-        texts += self._dropped({*self._joint.new} - {*self._changed} | {*renamed.values()})
-        return replace(found, renamed=renamed, description=" and ".join(texts))
+        other = self._by_reference(names)
+        if isinstance(other, NoMigration) or (other.delta is not None and other.encoding is None):
+            return found
+        return replace(found, description=other.description, by_reference=replace(other, renamed=names))
 
     def _renamed(self) -> dict[str, str]:
-        """Return the names before of the changed columns, by their new names, if each is a former one of other name.
+        """Return the names before of the columns that only have other names in the new query, by these names.
 
         The output is laid out by its key, whose columns are not renamed.
         """
-        if not has_same_state(self._joint.old, self._joint.new):
-            return {}
-        names = {name: old for name in self._changed if (old := self._former(name)) is not None}
-        key = {*key_of(self._own.encoding)}
-        fits = len(names) == len(self._changed) and len({*names.values()}) == len(names)
-        shown = not any(name.startswith(KEPT) for name in names)
-        return names if fits and shown and key.isdisjoint([*names, *names.values()]) else {}
+        joint, found = self._joint, dict[str, str]()
+        if not has_same_state(joint.old, joint.new):
+            return found
+        fixed = {*key_of(self._own.encoding)}
+        former = [old for old in joint.old if old not in joint.new or old in self._changed]
+        former = [old for old in former if old in self._kept and old not in fixed and not old.startswith(KEPT)]
+        for name in self._changed:
+            value = canonical(joint.new[name])
+            if name not in fixed and not name.startswith(KEPT):
+                same = [old for old in former if canonical(joint.old[old]) == value and old not in found.values()]
+                found |= {name: same[0]} if same else {}
+        return found
 
-    def _former(self, name: str) -> str | None:
-        """Return the name that a column of the new query had in the old one, if it is not among the new names."""
-        value, joint = canonical(self._joint.new[name]), self._joint
-        others = (old for old in joint.old if old not in joint.new or old in self._changed)
-        return next((old for old in others if canonical(joint.old[old]) == value and not old.startswith(KEPT)), None)
+    def _by_reference(self, renamed: Mapping[str, str]) -> Migration | NoMigration:
+        """Return the migration of the output if some of its columns have been given their new names."""
+        taken, new = {name.lower() for name in renamed}, {old: name for name, old in renamed.items()}
 
-    def _of_difference(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
+        def present(old: str) -> str:
+            return new.get(old) or (_out(old) if old.lower() in taken else old)
+
+        joint = replace(self._joint, old={present(old): value for old, value in self._joint.old.items()})
+        stored = {present(old): old for old in self._joint.old}
+        return OutputMigration(joint, self._own, self._new, self._known, stored)._of_difference()
+
+    def _of_difference(self) -> Migration | NoMigration:
         """Return the migration that writes the rows and columns that differ."""
+        gone, come = removed(self._joint, self._kinds), added(self._joint, self._kinds)
         if gone is not None and not without(gone, self._joint.was):
             return NoMigration(reason="none of its rows is a row of the new query")
         if not has_same_state(self._joint.old, self._joint.new):
@@ -256,12 +279,11 @@ class OutputMigration:
         stored = [self._visible.get(canonical(column(key.name))) for key in node.keys]
         if any(each is None for each in stored):
             return node
-        there = Scan(self._own.channel, tuple((name, _out(name)) for name in self._joint.old), At.OLD)
         items = tuple(Item(f"{key.name}{_OUT}key", each) for key, each in zip(node.keys, stored, strict=True) if each)
         condition = and_(
             tuple(null_safe_eq(key.value, column(item.name)) for key, item in zip(node.keys, items, strict=True))
         )
-        return replace(node, input=Join(node.input, Projection(there, items), Kind.ANTI, condition))
+        return replace(node, input=Join(node.input, Projection(self._rows, items), Kind.ANTI, condition))
 
     def _of_columns(self, key: tuple[str, ...], gone: Conditions, come: Conditions) -> Migration | NoMigration:
         """Return the migration if rows have a key, and some columns are other ones."""
@@ -375,7 +397,9 @@ class OutputMigration:
         return Projection(Join(near, looked_up, Kind.INNER, on), items)
 
     def _made(self, delta: Node | None, encoding: Changes | Columns | None, texts: list[str]) -> Migration:
-        text = " and ".join(texts) or "changes no row"
+        former = {name: self._names.get(name, name) for name in self._joint.new}
+        names = [f"{old} to {name}" for name, old in former.items() if old != name]
+        text = " and ".join([*([f"renames {', '.join(names)}"] if names else []), *texts]) or "changes no row"
         return Migration(
             delta=None if delta is None else prune_columns(delta), encoding=encoding, description=text, tree=self._new
         )
@@ -388,10 +412,10 @@ class OutputMigration:
         texts += [f"computes {', '.join(here)} from the output"] if here else []
         return " and ".join(texts) or "computes what is stored with its rows"
 
-    def _dropped(self, remaining: Collection[str] | None = None) -> list[str]:
-        """Return a text about the columns of the old query that do not remain: by default those of the new one do."""
-        remaining = self._joint.new if remaining is None else remaining
-        gone = [name for name in self._joint.old if name not in remaining and not name.startswith(KEPT)]
+    def _dropped(self) -> list[str]:
+        """Return a text about the columns of the old query that the new one has not."""
+        joint = self._joint
+        gone = [self._names[name] for name in joint.old if name not in joint.new and not name.startswith(KEPT)]
         return [f"drops {', '.join(gone)}"] if gone else []
 
     def _text(self, conditions: tuple[Scalar, ...]) -> str:
