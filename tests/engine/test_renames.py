@@ -162,7 +162,10 @@ def test_columns_are_renamed_together_with_other_changes(
     project.run()
     for query, said in (
         ("SELECT url, site AS host, n, q FROM pages WHERE q > 0.3", "renames site to host and removes"),
-        ("SELECT url, n AS links, host, q FROM (SELECT *, site AS host FROM pages) WHERE q > 0.2", "renames n to links"),
+        (
+            "SELECT url, n AS links, host, q FROM (SELECT *, site AS host FROM pages) WHERE q > 0.2",
+            "renames n to links",
+        ),
         ("SELECT url, n * 2 AS n, n AS links, site AS q FROM pages WHERE q > 0.2", "host to q and computes n from"),
     ):
         plan = project.apply(web(query, key=key))

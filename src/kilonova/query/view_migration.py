@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from kilonova.model.channel import Channel
@@ -195,6 +195,26 @@ def derive_variants(
         every.append(_variant(name, step, from_version, own))
         step = step.then
     return tuple(every)
+
+
+def derive_takeover(
+    relation: ViewChange, stored: Channel, new: ViewChange, from_version: int, own: Channel, known: Known
+) -> tuple[Variant, ...]:
+    """Return the migration of a view to rows that follow from a relation which it has stored; none if more is read.
+
+    Args:
+        relation: the logic that has computed the relation.
+        stored: the channel that holds it.
+        new: the logic that will maintain the view.
+        from_version: the logic version of the view from which it is migrated.
+        own: the channel of the view.
+        known: the channels that both queries read.
+    """
+    found = derive_migration(relation.tree, new.tree, relation_of(relation.tree, stored), known, whole=True)
+    if isinstance(found, NoMigration) or not found.reads.keys() <= {stored.name}:
+        return ()
+    text = f"takes the rows of {stored.name}, which it has stored apart"
+    return (_variant(MIGRATION, replace(found, description=text), from_version, own),)
 
 
 def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:

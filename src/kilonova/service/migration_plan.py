@@ -14,7 +14,7 @@ from kilonova.model.version import START
 from kilonova.query.column_renaming import with_new_names
 from kilonova.query.migration.migration import NoMigration
 from kilonova.query.tree_json import tree_to_json
-from kilonova.query.view_migration import derive_variants
+from kilonova.query.view_migration import derive_takeover, derive_variants
 from kilonova.query.view_tasks import change_of, known_of
 from kilonova.schedule.due import TaskState
 
@@ -29,6 +29,8 @@ class MigrationPlan:
         rows: the rows that they read.
         bytes: the same in bytes.
         seconds: the estimated seconds of each alternative, by its name.
+        cursors: the cursors of the logic version that is migrated, with those of a relation whose rows its view takes;
+            none if there is no such relation.
     """
 
     text: str
@@ -36,6 +38,7 @@ class MigrationPlan:
     rows: int = 0
     bytes: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    cursors: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_migration(
@@ -47,6 +50,7 @@ def plan_migration(
     obstacle: str | None,
     readers: frozenset[str],
     renamed: Mapping[str, Mapping[str, str]],
+    relations: Sequence[TaskVersion] = (),
 ) -> MigrationPlan | None:
     """Return how the output of a changed task is brought to its new logic version.
 
@@ -60,6 +64,7 @@ def plan_migration(
         readers: the views and other tasks that read what is new in its output, or in that of its view.
         renamed: the new names of columns that are renamed together with its change, by their present ones, of each
             channel that its newest logic version reads.
+        relations: of a view, the tasks of relations that it has stored apart, and does not read any more.
 
     Returns:
         The plan; None if the task has written nothing yet.
@@ -87,7 +92,15 @@ def plan_migration(
     if written is None:
         return None
     names = renamed if written is versions[0] else {}  # those which an earlier version has read may have been others
-    found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared, names)
+    taken = None if obstacle is not None else _taken_over(task, written, states, relations)
+    found: tuple[Variant, ...] | NoMigration
+    if taken is not None:
+        relation, found = taken
+        written = replace(written, cursors={**relation.cursors, **written.cursors})
+    else:
+        found = (
+            NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared, names)
+        )
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
     state = _state(replace(task, migrations=found), written, newest + 1, samples, readers)
@@ -113,6 +126,7 @@ def plan_migration(
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
         seconds=seconds,
+        cursors={} if taken is None else written.cursors,
     )
 
 
@@ -170,6 +184,24 @@ def _variants(
     (name,) = task.writes
     read = {each: states[each].current for each in (*written.task.reads, *task.reads, name)}
     return derive_variants(old, new, written.logic, states[name].current, known_of(read))
+
+
+def _taken_over(
+    task: Task, written: TaskVersion, states: Mapping[str, ChannelState], relations: Sequence[TaskVersion]
+) -> tuple[TaskVersion, tuple[Variant, ...]] | None:
+    """Return the relation that has the rows of a view now, if the view has read all of it, and the migrations."""
+    new, name = change_of(task), task.writes[0]
+    for relation in relations:
+        change, stored = change_of(relation.task), states[relation.task.writes[0]]
+        same = {*relation.task.reads} - {*relation.task.writes} == {*task.reads} - {*task.writes}
+        read = stored.is_equivalent(written.cursor(stored.channel.name), stored.latest_readable)
+        agree = all(written.cursors.get(each, point) == point for each, point in relation.cursors.items())
+        if new is None or change is None or not same or not read or not agree:
+            continue
+        known = known_of({each: states[each].current for each in (*relation.task.reads, *relation.task.writes)})
+        if found := derive_takeover(change, stored.current, new, written.logic, states[name].current, known):
+            return relation, found
+    return None
 
 
 def _state(

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kilonova.catalog import bindings, bounds, channel_registry, channel_store, deferred, events, files, registry
+from kilonova.catalog import (
+    bindings,
+    bounds,
+    channel_registry,
+    channel_store,
+    deferred,
+    events,
+    files,
+    registry,
+    structure,
+)
 from kilonova.catalog.database import Transaction
 from kilonova.errors import Conflict
 from kilonova.model.channel import Channel, declared_output
 from kilonova.model.event import EventKind
 from kilonova.model.schema import identified
 from kilonova.service.plan_action import Action
+from kilonova.service.task_plan import TaskChange
 from kilonova.service.workflow_plan import WorkflowPlan
 
 
@@ -79,6 +90,7 @@ def _apply_tasks(tx: Transaction, plan: WorkflowPlan) -> None:
             if item.continues is not None:
                 outputs = [declared[name] for name in item.task.writes]
                 _restore_outputs(tx, item.task.name, item.continues)
+            _record_cursors(tx, item)
             registry.put_task(tx, item.task, item.workflow or plan.workflow, renew=item.anew, waiting=outputs)
         if item.anew and item.continues is None:
             for name in item.task.writes:
@@ -87,6 +99,26 @@ def _apply_tasks(tx: Transaction, plan: WorkflowPlan) -> None:
                     channel_registry.change_channel(tx, known)
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
+
+
+def _record_cursors(tx: Transaction, item: TaskChange) -> None:
+    """Record up to which points the version of a view that is migrated has read what is in a relation that it takes.
+
+    Raises:
+        Conflict: a run has the view, whose end would move these cursors.
+    """
+    if item.migration is None or not item.migration.cursors:
+        return
+    if (run := structure.running_tasks(tx).get(item.task.name)) is not None:
+        raise Conflict(
+            "the view takes the rows of a relation that it has stored apart, and is running",
+            task=item.task.name,
+            run=run,
+            hint="Apply again when the run has ended",
+        )
+    variant = item.migration.variants[0]
+    assert variant.from_version is not None
+    registry.move_cursors(tx, item.task.name, variant.from_version, item.migration.cursors.items())
 
 
 def _restore_outputs(tx: Transaction, task: str, logic: int) -> None:

@@ -270,7 +270,8 @@ def _new_version(
     published = published_channels(task)
     readers = task_graph.incremental_readers(tx, published).union(*(every.readers.get(name, ()) for name in published))
     renamed = every.new_names(known.task.reads)
-    migration = plan_migration(task, versions, every.expected, own, samples, obstacle, readers, renamed)
+    left = () if handover.continues is not None else _relations_left(tx, task, known)
+    migration = plan_migration(task, versions, every.expected, own, samples, obstacle, readers, renamed, left)
     if handover.text:
         detail += f"; {handover.text}"
     if not handover.waits and migration is not None:
@@ -286,6 +287,19 @@ def _new_version(
         waits=handover.waits,
         continues=handover.continues,
     )
+
+
+def _relations_left(tx: Transaction, task: Task, known: registry.TaskVersion) -> list[registry.TaskVersion]:
+    """Return the tasks of relations that a view has stored apart and read, and does not read any more."""
+    left = {*known.task.reads} - {*task.reads}
+    if task.view != task.name or not left:
+        return []
+    live = registry.live_versions(tx, registry.view_tasks(tx, task.name)).values()
+    return [
+        versions[0]
+        for versions in live
+        if len(versions) == 1 and versions[0].started and not versions[0].replaced and left & {*versions[0].task.writes}
+    ]
 
 
 def _obstacle(task: Task, old: Task, channels: Mapping[str, ChannelChange]) -> str | None:

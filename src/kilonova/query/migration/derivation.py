@@ -34,7 +34,9 @@ from kilonova.query.properties import Known, is_deterministic, types
 from kilonova.query.tree import WEIGHT, Item, Node, Projection, kept, names
 
 
-def derive_migration(old: Node, new: Node, own: MaterializedRelation, known: Known) -> Migration | NoMigration:
+def derive_migration(
+    old: Node, new: Node, own: MaterializedRelation, known: Known, *, whole: bool = False
+) -> Migration | NoMigration:
     """Return a migration of a stored relation to a new query.
 
     Args:
@@ -42,6 +44,7 @@ def derive_migration(old: Node, new: Node, own: MaterializedRelation, known: Kno
         new: the new query.
         own: the relation that is stored, as the old query defined it.
         known: the channels that the queries read.
+        whole: whether the migration gives the whole output of the new query, for another relation.
     """
     if not is_deterministic(old) or not is_deterministic(new):
         return NoMigration(reason="the query calls a non-deterministic function")
@@ -51,7 +54,10 @@ def derive_migration(old: Node, new: Node, own: MaterializedRelation, known: Kno
     except Unpaired as error:
         return NoMigration(reason=error.reason)
     if not moved(joint.tree, comparison.pairs):
-        return OutputMigration(joint, own, new, comparison.known).migration()
+        migrated = OutputMigration(joint, own, new, comparison.known)
+        return migrated.whole() if whole else migrated.migration()
+    if whole:
+        return NoMigration(reason="the queries have different rows below an operator that combines rows")
     return _through_pairs(joint, new, own, comparison)
 
 

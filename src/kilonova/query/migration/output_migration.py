@@ -88,6 +88,10 @@ class OutputMigration:
             return found
         return replace(found, description=other.description, by_reference=replace(other, renamed=names))
 
+    def whole(self) -> Migration | NoMigration:
+        """Return the migration that gives the whole output of the new query."""
+        return self._whole(added(self._joint, self._kinds))
+
     def _renamed(self) -> dict[str, str]:
         """Return the names before of the columns that only have other names in the new query, by these names.
 
