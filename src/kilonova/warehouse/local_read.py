@@ -137,8 +137,29 @@ def is_small_reading(reading: ReadPlan) -> bool:
     )
 
 
+_LITERAL = 64 << 10
+"""Maximum size in bytes of rows that are part of a plan, as values.
+
+Spark compares and hashes plans while it analyses a query, with all values. 10,000 rows of a change took 0.2 s so, in a
+query that reads them several times.
+"""
+
+_LOCAL_RELATION = "spark.sql.execution.arrow.localRelationThreshold"
+
+
 def _frame(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
     """Return rows with columns of a schema, and control columns, as a frame."""
+    if rows.nbytes <= _LITERAL or type(spark) is not SparkSession:  # on Connect they are always values
+        return _created(spark, rows, schema)
+    usual = str(spark.conf.get(_LOCAL_RELATION))
+    spark.conf.set(_LOCAL_RELATION, "0")
+    try:
+        return _created(spark, rows, schema).hint("broadcast")  # as of values, whose size Spark knows
+    finally:
+        spark.conf.set(_LOCAL_RELATION, usual)
+
+
+def _created(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
     types = dict((DELETED, WEIGHT)) | {column.name: column.type for column in schema.columns}
     columns = Schema.of(*((name, types[name]) for name in rows.column_names))
     return spark.createDataFrame(rows.combine_chunks(), _parsed(columns.ddl))  # Spark ignores rows after an empty chunk

@@ -119,8 +119,8 @@ def _through_pairs(
     rest = replace(joint, tree=resolve(joint.tree, pairs, known), lookups=lookups)
     # Other rows may have another type, which columns do not get by another name.
     before, since = types(own.tree, known), types(after, known)
-    kept_types = {name for name in joint.old if before.get(name) is not None and before[name] == since.get(name)}
-    then = OutputMigration(rest, replace(own, tree=after), new, known, kept=kept_types).migration()
-    if isinstance(then, NoMigration):
+    same_types = {name for name in joint.old if before.get(name) is not None and before[name] == since.get(name)}
+    then = OutputMigration(rest, replace(own, tree=after), new, known, same_types=same_types).migration()
+    if isinstance(then, NoMigration) or delta is None:
         return then
-    return then if delta is None else replace(first, then=then)
+    return replace(first, then=then)

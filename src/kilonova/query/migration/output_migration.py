@@ -53,7 +53,7 @@ class OutputMigration:
         new: the new query.
         known: the channels that the queries read, and the relation itself.
         stored: the names with which the output has columns of the old query, by others that the joint relation has.
-        kept: the columns of the output whose types are those of the joint relation; None if all are.
+        same_types: the columns of the output whose types are those of the joint relation; None if all are.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class OutputMigration:
         new: Node,
         known: Known,
         stored: Mapping[str, str] | None = None,
-        kept: Collection[str] | None = None,
+        same_types: Collection[str] | None = None,
     ) -> None:
         self._joint = joint
         self._own = own
         self._new = new
         self._known = known
         self._names = {name: name for name in joint.old} | dict(stored or {})
-        self._kept = joint.old.keys() if kept is None else kept
+        self._same_types = joint.old.keys() if same_types is None else same_types
         self._kinds = kinds_of(joint, known)
         self._visible = self._columns_of_output()
         self._rows = Scan(own.channel, tuple((self._names[name], _out(name)) for name in joint.old), At.OLD)
@@ -102,7 +102,7 @@ class OutputMigration:
             return found
         fixed = {*key_of(self._own.encoding)}
         former = [old for old in joint.old if old not in joint.new or old in self._changed]
-        former = [old for old in former if old in self._kept and old not in fixed and not old.startswith(KEPT)]
+        former = [old for old in former if old in self._same_types and old not in fixed and not old.startswith(KEPT)]
         for name in self._changed:
             value = canonical(joint.new[name])
             if name not in fixed and not name.startswith(KEPT):
