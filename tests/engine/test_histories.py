@@ -165,8 +165,11 @@ class Expected(ReferenceWorkflow):
         if task.name not in self.fresh:
             super()._execute(task)
             return
+        before = self.snapshot("big")
         self.rerun(task.name)
         self.fresh -= {task.name}
+        if self.snapshot("big") != before:
+            self.fresh |= {"dedupe"}  # which cannot process that its input was rewritten
 
     def big(self, events: Bag) -> Bag:
         return Counter({row: times for row, times in events.items() if row[2] >= self.least})
@@ -368,7 +371,12 @@ def test_random_histories_agree_with_the_reference(spark: SparkSession, tmp_path
         nonlocal number
         number += 1
         sizes = {"local_check_max": 0} if (SEED + number) % 2 else {}  # every other history leaves all work to Spark
-        with open_project(tmp_path / str(number), session=spark, retry={"wait": 0}, sizes=sizes) as project:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            open_project(tmp_path / str(number), session=spark, retry={"wait": 0}, sizes=sizes) as project,
+        ):
+            if (SEED + number) % 4 == 0:  # as if there were many rows
+                patch.setattr("kilonova.warehouse.local_read._LITERAL", 0)
             project.create()
             history = History(project)
             for place, (kind, what) in enumerate([*steps, ("run", None), ("collect", None), ("run", None)]):
