@@ -55,6 +55,24 @@ def filled(project: Project) -> Project:
     return project
 
 
+def test_a_preview_says_which_columns_are_renamed(project: Project) -> None:
+    def selecting(columns: str) -> kn.Workflow:
+        wf = kn.Workflow("shop")
+        wf.channel("orders", "id int, shop string, n int", key="id")
+        wf.view("large", f"SELECT id, {columns} FROM orders")
+        return wf
+
+    project.apply(selecting("shop, n"))
+    project.ingest("orders", project.warehouse.spark.createDataFrame([(1, "a", 1)], "id int, shop string, n int"))
+    project.run()
+    (found,) = project.preview([selecting("shop AS n, n * 2 AS twice")]).channels
+    assert found.columns == ("renames shop to n", "adds twice int", "removes n")
+    assert (found.added, found.removed, found.changed) == (0, 0, 0)
+    (found,) = project.preview([selecting("shop AS place, n + 1 AS n")]).channels
+    assert found.columns == ("renames shop to place",)
+    assert found.differing == (("n", 1),)
+
+
 def test_a_preview_shows_the_rows_that_differ_and_changes_nothing(filled: Project) -> None:
     before, there = filled.status(), files(filled)
     found = filled.preview([shop(4)], verify=True)
