@@ -543,24 +543,34 @@ def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, Channel
             return f"rows of {port.channel} may have been removed"
         if port.mode is Mode.NEW and not channel.can_say(start, end):
             return f"{port.channel} was rewritten since point {start}"
-        if state.task.view is not None and (name := _retyped(port.channel, start, state, channels)) is not None:
-            return f"the type of the column {name} of {port.channel} has changed"
+        if (problem := _other_column(port, start, state, channel)) is not None:
+            return problem
     return None
 
 
-def _retyped(name: str, start: int, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
-    """Return a column that a view reads and whose type has changed since a point, other than to a wider one."""
-    channel = channels[name]
+def _other_column(port: Port, start: int, state: TaskState, channel: ChannelState) -> str | None:
+    """Return why the rows before a point cannot be compared with those of now, by the columns that a task reads.
+
+    They can if these have their types, or wider ones, and none has the name that another one had. What a task in Python
+    reads of them is not known; those that read new rows alone do not read rows of before.
+    """
+    if state.task.view is None and port.mode in (Mode.NEW, Mode.ALL):
+        return None
     before, after = channel.written_schema(start) if start else None, channel.schema_at(channel.latest_readable)
     if before is None or after is None or channel.is_equivalent(start, channel.latest_readable):
         return None
-    read = {each.name.lower() for each in state.task.requires if each.channel == name}
+    read = {each.name.lower() for each in state.task.requires if each.channel == port.channel}
     known = {column.identity: column.type for column in before.columns}
-    named = {column.name.lower(): column.type for column in before.columns}
+    named = {column.name.lower(): column for column in before.columns}
     for column in after.columns:
-        old = known.get(column.identity) or named.get(column.name.lower(), column.type)
-        if column.name.lower() in read and old != column.type and not is_wider(column.type, old):
-            return column.name
+        if state.task.view is not None and column.name.lower() not in read:
+            continue
+        former = named.get(column.name.lower(), column)
+        old = known.get(column.identity, former.type)
+        if state.task.view is not None and old != column.type and not is_wider(column.type, old):
+            return f"the type of the column {column.name} of {port.channel} has changed"
+        if former.identity != column.identity:
+            return f"{port.channel} has another column {column.name} than at point {start}"
     return None
 
 
