@@ -61,7 +61,8 @@ class SmallReader:
         Raises:
             StorageFailed: a block cannot be read.
         """
-        return self._frame(reading, self._tables.rows(reading)) if is_small_reading(reading) else None
+        rows = self._tables.rows(reading) if is_small_reading(reading) else None
+        return None if rows is None else _values(self._spark, rows, _schema(reading))
 
     def shared(self, reading: ReadPlan, weighed: bool) -> DataFrame | None:
         """Return the rows of a small read plan, as `Warehouse.shared`; None if they are left to Spark.
@@ -69,11 +70,8 @@ class SmallReader:
         Raises:
             StorageFailed: a block cannot be read.
         """
-        return self._frame(reading, self._tables.rows(reading, as_stored=True, weighed=weighed))
-
-    def _frame(self, reading: ReadPlan, rows: pa.Table | None) -> DataFrame | None:
-        assert reading.schema is not None
-        return None if rows is None else _frame(self._spark, rows, reading.schema)
+        rows = self._tables.rows(reading, as_stored=True, weighed=weighed)
+        return None if rows is None else _rows(self._spark, rows, _schema(reading))
 
 
 class SmallTables:
@@ -138,28 +136,34 @@ def is_small_reading(reading: ReadPlan) -> bool:
 
 
 _LITERAL = 64 << 10
-"""Maximum size in bytes of rows that are part of a plan, as values.
+"""Maximum size in bytes of rows that are part of a plan of derived logic, as values.
 
 Spark compares and hashes plans while it analyses a query, with all values. 10,000 rows of a change took 0.2 s so, in a
-query that reads them several times.
+query that reads them several times. Queries of users have values of any size: a hint keeps Spark from ordering joins.
 """
 
 _LOCAL_RELATION = "spark.sql.execution.arrow.localRelationThreshold"
 
 
-def _frame(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
-    """Return rows with columns of a schema, and control columns, as a frame."""
+def _schema(reading: ReadPlan) -> Schema:
+    assert reading.schema is not None
+    return reading.schema
+
+
+def _rows(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
+    """Return rows with columns of a schema, and control columns, as a frame for derived logic."""
     if rows.nbytes <= _LITERAL or type(spark) is not SparkSession:  # on Connect they are always values
-        return _created(spark, rows, schema)
+        return _values(spark, rows, schema)
     usual = str(spark.conf.get(_LOCAL_RELATION))
     spark.conf.set(_LOCAL_RELATION, "0")
     try:
-        return _created(spark, rows, schema).hint("broadcast")  # as of values, whose size Spark knows
+        return _values(spark, rows, schema).hint("broadcast")  # as of values, whose size Spark knows
     finally:
         spark.conf.set(_LOCAL_RELATION, usual)
 
 
-def _created(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
+def _values(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
+    """Return rows with columns of a schema, and control columns, as a frame of values."""
     types = dict((DELETED, WEIGHT)) | {column.name: column.type for column in schema.columns}
     columns = Schema.of(*((name, types[name]) for name in rows.column_names))
     return spark.createDataFrame(rows.combine_chunks(), _parsed(columns.ddl))  # Spark ignores rows after an empty chunk
