@@ -199,8 +199,8 @@ def derive_variants(
 
 def derive_takeover(
     relation: ViewChange, stored: Channel, new: ViewChange, from_version: int, own: Channel, known: Known
-) -> tuple[Variant, ...]:
-    """Return the migration of a view to rows that follow from a relation which it has stored; none if more is read.
+) -> Variant | None:
+    """Return the migration of a view to rows that follow from a relation which it has stored; None if more is read.
 
     Args:
         relation: the logic that has computed the relation.
@@ -212,9 +212,9 @@ def derive_takeover(
     """
     found = derive_migration(relation.tree, new.tree, relation_of(relation.tree, stored), known, whole=True)
     if isinstance(found, NoMigration) or not found.reads.keys() <= {stored.name}:
-        return ()
+        return None
     text = f"takes the rows of {stored.name}, which it has stored apart"
-    return (_variant(MIGRATION, replace(found, description=text), from_version, own),)
+    return _variant(MIGRATION, replace(found, description=text), from_version, own)
 
 
 def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:

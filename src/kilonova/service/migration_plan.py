@@ -92,15 +92,15 @@ def plan_migration(
     if written is None:
         return None
     names = renamed if written is versions[0] else {}  # those which an earlier version has read may have been others
-    taken = None if obstacle is not None else _taken_over(task, written, states, relations)
+    taken: tuple[TaskVersion, Variant] | None = None
     found: tuple[Variant, ...] | NoMigration
-    if taken is not None:
-        relation, found = taken
-        written = replace(written, cursors={**relation.cursors, **written.cursors})
+    if obstacle is not None:
+        found = NoMigration(reason=obstacle)
+    elif (taken := _taken_over(task, written, states, relations)) is not None:
+        found = (taken[1],)
+        written = replace(written, cursors={**taken[0].cursors, **written.cursors})
     else:
-        found = (
-            NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states, declared, names)
-        )
+        found = _variants(task, written, states, declared, names)
     if isinstance(found, NoMigration):
         return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
     state = _state(replace(task, migrations=found), written, newest + 1, samples, readers)
@@ -188,8 +188,8 @@ def _variants(
 
 def _taken_over(
     task: Task, written: TaskVersion, states: Mapping[str, ChannelState], relations: Sequence[TaskVersion]
-) -> tuple[TaskVersion, tuple[Variant, ...]] | None:
-    """Return the relation that has the rows of a view now, if the view has read all of it, and the migrations."""
+) -> tuple[TaskVersion, Variant] | None:
+    """Return a relation from which the rows of a view follow, if the view has read all of it, and the migration."""
     new, name = change_of(task), task.writes[0]
     for relation in relations:
         change, stored = change_of(relation.task), states[relation.task.writes[0]]
@@ -199,7 +199,8 @@ def _taken_over(
         if new is None or change is None or not same or not read or not agree:
             continue
         known = known_of({each: states[each].current for each in (*relation.task.reads, *relation.task.writes)})
-        if found := derive_takeover(change, stored.current, new, written.logic, states[name].current, known):
+        found = derive_takeover(change, stored.current, new, written.logic, states[name].current, known)
+        if found is not None:
             return relation, found
     return None
 
