@@ -249,9 +249,8 @@ def _compared(name: str, present: ProjectResources, changed: ProjectResources, e
             examples=(),
         )
     old, new = (Schema.of(*frame.dtypes) for frame in (before, after))
-    renamed = _new_names(name, present, changed)
-    left = [each for each in before.columns if each in renamed or each not in renamed.values()]
-    before = before.select(*(column(each).alias(renamed.get(each, each)) for each in left))
+    names = _new_names(old.names, name, present, changed)
+    before = before.select(*(column(here).alias(there) for here, there in names.items()))
     common = [each.name for each in new.columns if (each.name, each.type) in before.dtypes]
     key = _key(name, present, changed, common)
     shared = [*map(column, common)]
@@ -262,7 +261,7 @@ def _compared(name: str, present: ProjectResources, changed: ProjectResources, e
         after=found.after,
         added=found.added,
         removed=found.removed,
-        columns=tuple(_column_changes(old, new, renamed)),
+        columns=tuple(_column_changes(old, new, names)),
         examples=found.examples,
         key=key,
         changed=found.changed,
@@ -307,25 +306,26 @@ def _rows(resources: ProjectResources, name: str) -> DataFrame | None:
     return None if state is None or state.stored_schema is None else RowReader(resources).read(name)
 
 
-def _new_names(name: str, present: ProjectResources, changed: ProjectResources) -> Mapping[str, str]:
-    """Return the new names of the columns of a channel that are renamed, by their present names."""
+def _new_names(
+    columns: Iterable[str], name: str, present: ProjectResources, changed: ProjectResources
+) -> Mapping[str, str]:
+    """Return the names of columns after the change, by those before, without those whose name another one gets."""
     schemas = []
     for side in (present, changed):
         with side.catalog.reading() as tx:
             schemas.append(channel_store.channel_state(tx, name).current.schema)
     old, new = schemas
-    return {} if old is None or new is None else old.new_names(new)
+    renamed = {} if old is None or new is None else old.new_names(new)
+    return {each: renamed.get(each, each) for each in columns if each in renamed or each not in renamed.values()}
 
 
-def _column_changes(old: Schema, new: Schema, renamed: Mapping[str, str]) -> Iterable[str]:
-    """Yield the changes of columns, as text for users; of two with one name, the renamed one counts."""
-    left = [each for each in old.columns if each.name in renamed or each.name not in renamed.values()]
-    before = {renamed.get(each.name, each.name): each.type for each in left}
+def _column_changes(old: Schema, new: Schema, names: Mapping[str, str]) -> Iterable[str]:
+    """Yield the changes of columns, as text for users; `names` are those after the change, by those before."""
+    before = {names[each.name]: each.type for each in old.columns if each.name in names}
     after = {each.name: each.type for each in new.columns}
-    yield from (f"renames {name} to {present}" for name, present in renamed.items())
+    yield from (f"renames {here} to {there}" for here, there in names.items() if here != there)
     yield from (f"adds {name} {kind}" for name, kind in after.items() if name not in before)
-    gone = (each.name for each in old.columns if each not in left or renamed.get(each.name, each.name) not in after)
-    yield from (f"removes {name}" for name in gone)
+    yield from (f"removes {name}" for name in old.names if names.get(name) not in after)
     for name, kind in after.items():
         if name in before and before[name] != kind:
             yield f"{name}: {kind} instead of {before[name]}"
