@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -79,7 +79,8 @@ class Expected:
         self.claimed: frozenset[str] = frozenset()
         self.methods: dict[str, RefreshMethod] = {}
         self.collected = False
-        self.narrowed: set[str] = set()
+        self.lost: dict[str, set[str]] = defaultdict(set)
+        self.regained: set[str] = set()
         self.failed: set[str] = set()
         self.authors: dict[tuple[str, int], set[str]] = {}
         self.declarations: dict[str, list[ChannelSpec]] = {}
@@ -201,8 +202,9 @@ class Expected:
         function: Any = CUSTOM[channel.kind]() if channel.kind in CUSTOM else None
         found = ReferenceChannel(channel.name, channel.schema, channel.encoding, function)
         if old is not None:
-            if not set(old.schema.names) <= set(channel.schema.names):
-                self.narrowed.add(channel.name)
+            if not self.lost[channel.name].isdisjoint(channel.schema.names):
+                self.regained.add(channel.name)
+            self.lost[channel.name] |= {*old.schema.names} - {*channel.schema.names}
             before = self.channels[channel.name]
             points = before.points if old.encoding == channel.encoding else _as_wholes(before)
             found.points = [_reshaped(written, old, channel) for written in points]
@@ -435,7 +437,8 @@ class Expected:
         Where a port reads what came since its cursor, and that has been made anew meanwhile or its past collected, it
         is as good to begin from nothing; what was done is known from `methods`. So it is where a port is fed inserted
         rows only, and rows were removed meanwhile, though none in the end: one that was added may be removed again,
-        and where the channel has lost a column, removed rows may be the same as others without it.
+        and where the channel has lost a column, removed rows may be the same as others without it. If a column of the
+        name that one had comes back, it is another one, whose former values the change would lack.
         """
         whole = next((v for v in task.variants if self._makes_whole(v, task)), None)
         anew = (whole, False) if whole is not None else (task.variants[0], True)
@@ -451,8 +454,10 @@ class Expected:
     def _broken(self, task: Known, port: Port) -> bool:
         channel = self.channels[port.channel]
         start, end = task.cursors.get(port.channel, 0), channel.readable
+        if port.channel in self.regained and port.mode in (Mode.CHANGES, Mode.OLD, Mode.INSERTS):
+            return True
         hidden = port.mode is Mode.INSERTS and (
-            port.channel in self.narrowed
+            bool(self.lost[port.channel])
             or any(
                 weight < 0
                 for point in range(start, end)

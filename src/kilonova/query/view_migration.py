@@ -174,7 +174,7 @@ def _kept(tree: Node, channel: str) -> float:
 
 
 def derive_variants(
-    old: ViewChange, new: ViewChange, from_version: int, own: Channel, known: Known
+    old: ViewChange, new: ViewChange, from_version: int, own: Channel, known: Known, *, whole: bool = False
 ) -> tuple[Variant, ...] | NoMigration:
     """Return the migrations of a relation of a view from one query to another, in the order in which they run.
 
@@ -184,8 +184,9 @@ def derive_variants(
         from_version: the logic version of `old`.
         own: the channel that holds the relation.
         known: the channels that both queries read.
+        whole: whether its rows are all written again, because they get another key.
     """
-    found = derive_migration(old.tree, new.tree, relation_of(old.tree, own), known)
+    found = derive_migration(old.tree, new.tree, relation_of(old.tree, own), known, whole=whole)
     if isinstance(found, NoMigration):
         return found
     every: list[Variant] = []
@@ -214,7 +215,7 @@ def derive_takeover(
     if isinstance(found, NoMigration) or not found.reads.keys() <= {stored.name}:
         return None
     text = f"takes the rows of {stored.name}, which it has stored apart"
-    return _variant(MIGRATION, replace(found, description=text), from_version, own)
+    return _variant(MIGRATION, replace(found, description=text, renamed={}), from_version, own)
 
 
 def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:

@@ -131,6 +131,8 @@ def _migration(
     declared = [column for column in state.task.requires if column.type is not None]  # others are null
     if any(missing_columns(declared, channels[name], migrated[name]) for name in state.task.migrated):
         return None
+    if not _has_columns(state.task, limit_channels(channels, migrated), migrated):
+        return None
     estimates = migration_estimates(state, channels, ends)
     full = estimates[RefreshMethod.FULL]
     others = state.readers is None or not state.readers <= {state.task.view}
@@ -150,6 +152,17 @@ def _migration(
         reason=f"estimated at {estimates[RefreshMethod.MIGRATION]:.1f} s, {_NAMES[RefreshMethod.FULL]} at {full:.1f} s",
         estimates=estimates,
     )
+
+
+def _has_columns(task: Task, channels: Mapping[str, ChannelState], ends: Mapping[str, int]) -> bool:
+    """Return whether what migrations read has the columns that the task requires, be they null.
+
+    If a channel has got another key since, it has the columns of before.
+    """
+    schemas = {name: channels[name].schema_at(ends[name]) for name in task.migrated}
+    required = [column for column in task.requires if schemas.get(column.channel) is not None]
+    known = {name: {each.lower() for each in schema.names} for name, schema in schemas.items() if schema is not None}
+    return all(column.name.lower() in known[column.channel] for column in required)
 
 
 def migration_estimates(

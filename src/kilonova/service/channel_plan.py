@@ -41,7 +41,6 @@ class ChannelChange:
         action: the action.
         detail: the changes, as text for users.
         reshaped: whether its schema or encoding changes, so that the output of its task is migrated or recomputed.
-        compatible: whether the deltas that it has remain valid in its new encoding.
         unseen: the checks that have not been run on the existing rows.
         retried: the number of quarantined files that are retried, because they may fit now.
     """
@@ -50,7 +49,6 @@ class ChannelChange:
     action: Action
     detail: str
     reshaped: bool = False
-    compatible: bool = True
     unseen: tuple[Check, ...] = ()
     retried: int = 0
 
@@ -152,13 +150,11 @@ def _declared_change(
             found = ["existing deltas keep the functions they were written with", *found]
     detail = ", ".join([*(shape_changes(old, channel) if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
-    keyless = {old.encoding, channel.encoding} <= {Append(), Changes()}
     return ChannelChange(
         channel=channel,
         action=Action.CHANGE,
         detail=detail,
         reshaped=reshaped,
-        compatible=keyless or channel.encoding == old.encoding,
         unseen=unseen,
     )
 

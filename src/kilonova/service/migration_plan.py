@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import DeclarationError
 from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.encoding import Append, Changes, key_of
 from kilonova.model.run import CostSample, RefreshMethod
 from kilonova.model.task import Task, Variant
 from kilonova.model.version import START
@@ -183,7 +184,16 @@ def _variants(
         old = replace(old, stored=tree_to_json(with_new_names(old.tree, renamed)))
     (name,) = task.writes
     read = {each: states[each].current for each in (*written.task.reads, *task.reads, name)}
-    return derive_variants(old, new, written.logic, states[name].current, known_of(read))
+    whole = _has_other_key(states[name], declared[name])
+    return derive_variants(old, new, written.logic, states[name].current, known_of(read), whole=whole)
+
+
+def _has_other_key(state: ChannelState, declared: Channel) -> bool:
+    """Return whether deltas in the declared encoding cannot follow what there is in a channel."""
+    blocks, before = state.snapshot(state.latest_readable).blocks, state.channel.encoding
+    if blocks and key_of(blocks[0].encoding) != key_of(declared.encoding):
+        return True
+    return declared.encoding != before and not {before, declared.encoding} <= {Append(), Changes()}
 
 
 def _taken_over(

@@ -19,6 +19,7 @@ from kilonova.catalog import (
 from kilonova.catalog.database import Transaction
 from kilonova.errors import Conflict
 from kilonova.model.channel import Channel, declared_output
+from kilonova.model.encoding import key_of
 from kilonova.model.event import EventKind
 from kilonova.model.schema import identified
 from kilonova.service.plan_action import Action
@@ -62,7 +63,9 @@ def _apply_channels(tx: Transaction, plan: WorkflowPlan) -> None:
             known = channel_store.channel(tx, name)
             channel_registry.update_channel_metadata(tx, declared_output(change.channel, known))
         elif change.reshaped and name in migrated and change.channel.schema is None:
-            schema = channel_store.channel(tx, name).schema
+            known = channel_store.channel(tx, name).schema
+            has_key = known is not None and {*key_of(change.channel.encoding)} <= {*known.names}
+            schema = known if has_key else None  # else the columns are known when the output has been written again
             channel_registry.change_channel(tx, replace(change.channel, schema=schema, adopts=True))
         elif change.reshaped:
             channel_registry.change_channel(tx, change.channel)

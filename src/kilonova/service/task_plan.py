@@ -260,7 +260,7 @@ def _new_version(
     detail = f"logic version {describe_logic(known.logic)} → {logic}: {', '.join(changes)}"
     detail = "; ".join(filter(None, ("new", task.note))) if is_inserted else detail
     handover = plan_handover(tx, task, versions, workflow, every.redeclared)
-    obstacle = retyped or _obstacle(task, known.task, every.changes)
+    obstacle = retyped or _obstacle(task, known.task, every)
     if handover.waits and task.view is not None:
         obstacle = f"its input does not have {describe_columns(handover.waits)} yet"
     if renewed and not task.migrations:
@@ -302,19 +302,24 @@ def _relations_left(tx: Transaction, task: Task, known: registry.TaskVersion) ->
     ]
 
 
-def _obstacle(task: Task, old: Task, channels: Mapping[str, ChannelChange]) -> str | None:
+def _obstacle(task: Task, old: Task, every: PlannedChannels) -> str | None:
     """Return why the output of a changed task cannot be migrated, whatever the change; None if it can."""
     if task.writes != old.writes:
         return "it writes other channels"
     if task.loops:
         return "it reads the changes of its own output"
-    for change in (channels[name] for name in task.writes):
+    for change in (every.changes[name] for name in task.writes):
         if change.channel.several_writers:
             return f"{change.channel.name} has several writers"
         if change.unseen:
             return "its checks change as well"
-        if change.reshaped and task.view is not None and not change.compatible:
-            return f"its encoding changes: {change.detail}"
+    for name in {*task.reads} & every.changes.keys() & every.states.keys():
+        before, after = every.states[name].current, every.changes[name].channel
+        if before.schema is None or before.key == after.key:
+            continue
+        known = {each.lower() for each in before.schema.names}
+        if lacking := [each.name for each in task.requires if each.channel == name and each.name.lower() not in known]:
+            return f"{name} gets another key, and has no column {', '.join(lacking)} before"
     return None
 
 

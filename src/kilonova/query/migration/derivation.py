@@ -44,7 +44,7 @@ def derive_migration(
         new: the new query.
         own: the relation that is stored, as the old query defined it.
         known: the channels that the queries read.
-        whole: whether the migration gives the whole output of the new query, for another relation.
+        whole: whether the migration gives the whole output of the new query, for another relation, or another key.
     """
     if not is_deterministic(old) or not is_deterministic(new):
         return NoMigration(reason="the query calls a non-deterministic function")

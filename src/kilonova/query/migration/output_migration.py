@@ -41,6 +41,9 @@ from kilonova.query.zset import consolidate, union_changes, with_weight
 Conditions = tuple[Scalar, ...] | None
 """Conditions of rows; None if there are none."""
 
+NO_CHANGE = "changes no row"
+"""Description of a migration after which the output has the same rows."""
+
 _OUT = "__out"
 
 
@@ -80,27 +83,33 @@ class OutputMigration:
     def migration(self) -> Migration | NoMigration:
         """Return the migration."""
         found = self._of_difference()
-        names = self._renamed()
+        same_state = has_same_state(self._joint.old, self._joint.new)
+        names = self._renamed(key_of(self._own.encoding)) if same_state else {}
         if not names or isinstance(found, NoMigration):
             return found
-        other = self._by_reference(names)
+        other = self._with_names(names)._of_difference()
         if isinstance(other, NoMigration) or (other.delta is not None and other.encoding is None):
             return found
         return replace(found, description=other.description, by_reference=replace(other, renamed=names))
 
     def whole(self) -> Migration | NoMigration:
         """Return the migration that gives the whole output of the new query."""
-        return self._whole(added(self._joint, self._kinds))
+        names = self._renamed(())
+        other = self._with_names(names)
+        found = other._whole(added(other._joint, other._kinds))
+        if isinstance(found, NoMigration):
+            return found
+        texts = ["writes its rows again", *([found.description] if found.description != NO_CHANGE else [])]
+        return replace(found, description=" and ".join(texts), renamed=names)
 
-    def _renamed(self) -> dict[str, str]:
+    def _renamed(self, laid_out_by: Collection[str]) -> dict[str, str]:
         """Return the names before of the columns that only have other names in the new query, by these names.
 
-        The output is laid out by its key, whose columns are not renamed.
+        Args:
+            laid_out_by: the columns by which the output stays laid out, which are not renamed.
         """
         joint, found = self._joint, dict[str, str]()
-        if not has_same_state(joint.old, joint.new):
-            return found
-        fixed = {*key_of(self._own.encoding)}
+        fixed = {*laid_out_by}
         former = [old for old in joint.old if old not in joint.new or old in self._changed]
         former = [old for old in former if old in self._same_types and old not in fixed and not old.startswith(KEPT)]
         for name in self._changed:
@@ -110,8 +119,8 @@ class OutputMigration:
                 found |= {name: same[0]} if same else {}
         return found
 
-    def _by_reference(self, renamed: Mapping[str, str]) -> Migration | NoMigration:
-        """Return the migration of the output if some of its columns have been given their new names."""
+    def _with_names(self, renamed: Mapping[str, str]) -> OutputMigration:
+        """Return the same for the output if some of its columns have been given their new names."""
         taken, new = {name.lower() for name in renamed}, {old: name for name, old in renamed.items()}
 
         def present(old: str) -> str:
@@ -119,7 +128,7 @@ class OutputMigration:
 
         joint = replace(self._joint, old={present(old): value for old, value in self._joint.old.items()})
         stored = {present(old): old for old in self._joint.old}
-        return OutputMigration(joint, self._own, self._new, self._known, stored)._of_difference()
+        return OutputMigration(joint, self._own, self._new, self._known, stored)
 
     def _of_difference(self) -> Migration | NoMigration:
         """Return the migration that writes the rows and columns that differ."""
@@ -147,7 +156,8 @@ class OutputMigration:
 
     def _columns_of_output(self) -> dict[str, Scalar]:
         """Return the columns of the output by the expressions of the joint relation that they are."""
-        visible = {canonical(value): column(_out(name)) for name, value in self._joint.old.items()}
+        users_last = sorted(self._joint.old.items(), key=lambda each: not each[0].startswith(KEPT))
+        visible = {canonical(value): column(_out(name)) for name, value in users_last}
         equal = [
             (one, other)
             for condition in (*self._joint.holds, *self._joint.was)
@@ -403,7 +413,7 @@ class OutputMigration:
     def _made(self, delta: Node | None, encoding: Changes | Columns | None, texts: list[str]) -> Migration:
         former = {name: self._names.get(name, name) for name in self._joint.new}
         names = [f"{old} to {name}" for name, old in former.items() if old != name]
-        text = " and ".join([*([f"renames {', '.join(names)}"] if names else []), *texts]) or "changes no row"
+        text = " and ".join([*([f"renames {', '.join(names)}"] if names else []), *texts]) or NO_CHANGE
         return Migration(
             delta=None if delta is None else prune_columns(delta), encoding=encoding, description=text, tree=self._new
         )
