@@ -83,6 +83,7 @@ class Expected:
         self.regained: set[str] = set()
         self.failed: set[str] = set()
         self.authors: dict[tuple[str, int], set[str]] = {}
+        self.overtaken: list[tuple[str, int]] = []
         self.declarations: dict[str, list[ChannelSpec]] = {}
 
     # Runs that go on
@@ -105,6 +106,10 @@ class Expected:
             self.channels[name].points[point - 1] = Written(PointState.CANCELLED)
         if not commits:
             return
+        for name, _ in pending.reserved:
+            is_new = not _writers(name, pending.declared.tasks) and bool(_writers(name, self.tasks))
+            if is_new and not self.specs[name].several:
+                raise DeclarationError("a task writes the channel by now", channel=name)
         points, tasks, declared = self._points(), self._states(), self._declared()
         before = pending.declared
         self._declare_all(before)
@@ -240,7 +245,7 @@ class Expected:
         """
         self.known(channel)
         spec = self.specs[channel]
-        if not spec.several and any(channel in task.spec.writes for task in self.tasks.values()):
+        if not spec.several and _writers(channel, self.tasks):
             raise DeclarationError("a task writes the channel", channel=channel)
         if spec.several and replace:
             raise DeclarationError("others write the channel", channel=channel)
@@ -297,7 +302,7 @@ class Expected:
         driving = advancing or [port.channel for port in ports]
         if not task.started:
             return any(self._effective(name) for name in driving)
-        return any(not self.channels[n].same(task.cursors.get(n, 0), self.channels[n].readable) for n in driving)
+        return any(self._advanced(self.channels[n], task.cursors.get(n, 0)) for n in driving)
 
     def run(self, names: Sequence[str] | None) -> None:
         """Run the tasks that are due, or the named ones, as one run that happens or does not.
@@ -381,12 +386,15 @@ class Expected:
         """Forget what was written, read and contributed if an error is raised."""
         points, tasks = self._points(), self._states()
         authors = {place: set(names) for place, names in self.authors.items()}
+        self.overtaken = []
         try:
             yield
         except BaseException:
             self._restore(points, tasks)
             self.authors = authors
             raise
+        for name, number in self.overtaken:
+            self.channels[name].points[number] = Written(PointState.RESERVED)
 
     def selected(self, names: Sequence[str] | None, among: Collection[str] | None = None) -> tuple[str, ...]:
         """The tasks of a run: those named, or those that are due, at most among some, and all that may be after them.
@@ -419,11 +427,23 @@ class Expected:
             columns = variant.columns(output, production)
             shaped = [dict.fromkeys(columns.names) | _only(record, columns) for record in records]
             several = self.specs[output.name].several
+            if not several:
+                self._overtake(output.name)
             if several and fresh and self._has_contributed(task.spec.name, output.name):
                 raise InvalidState("others write the channel", channel=output.name)
             self._publish(output.name, production, shaped, anew=fresh and not several)
             self._contribute(task, output.name)
         task.started, task.cursors = True, ends | own
+
+    def _overtake(self, output: str) -> None:
+        """Let later tasks of a run see what a task writes, although the channel has points that are still reserved.
+
+        They are of ingests which began before a task wrote the channel, and will be refused.
+        """
+        for number, written in enumerate(self.channels[output].points):
+            if written.state is PointState.RESERVED:
+                self.overtaken.append((output, number))
+                self.channels[output].points[number] = Written(PointState.CANCELLED)
 
     def _contribute(self, task: Known, output: str) -> None:
         """Record that the newest point that is filled reflects what a task has read, if there was anything."""
@@ -488,6 +508,11 @@ class Expected:
         return port.mode is Mode.NEW and written_anew and isinstance(channel.encoding, Append)
 
     @staticmethod
+    def _advanced(channel: ReferenceChannel, cursor: int) -> bool:
+        """Whether there is something to read after a cursor, which may be ahead of a point that is still reserved."""
+        return cursor < channel.readable and not channel.same(cursor, channel.readable)
+
+    @staticmethod
     def _effective_at(channel: ReferenceChannel, point: int) -> bool:
         return not channel.same(0, point)
 
@@ -501,6 +526,10 @@ class Expected:
     def known(self, channel: str) -> None:
         if channel not in self.channels:
             raise NotFound("there is no such channel", channel=channel)
+
+
+def _writers(channel: str, tasks: Mapping[str, Known]) -> list[str]:
+    return [name for name, task in tasks.items() if channel in task.spec.writes]
 
 
 def records_of(channel: ReferenceChannel, mode: Mode, start: int, end: int) -> list[Record]:

@@ -343,6 +343,7 @@ def _refused(call: Callable[[], object]) -> KilonovaError | None:
 
 def _alike(step: Step, one: KilonovaError, other: KilonovaError) -> bool:
     """Whether two errors say the same; of the tasks of a run, another may be the first that fails."""
+    step = step.outer if isinstance(step, During) else step
     if isinstance(step, Run) and step.each and not isinstance(other, NotFound):
         return _failures(one) == _failures(other)
     if isinstance(step, Run | Turn) and not isinstance(other, NotFound):

@@ -467,7 +467,8 @@ class Memory:
     def _completed(self, delta: Rows, encoding: Encoding, schema: Schema) -> list[Record]:
         """The records of a delta as its maker gave it, with all control columns."""
         records = delta.records
-        _refuse_keys(encoding, records, unique=isinstance(encoding, Upsert | Columns))
+        if not isinstance(encoding, Changes):
+            _refuse_keys(encoding, records, unique=isinstance(encoding, Upsert | Columns))
         match encoding:
             case Append() | Custom():
                 return records
@@ -478,7 +479,9 @@ class Memory:
                 for record in records:
                     weight = record.get("_weight")
                     weights[_row(schema, record)] += 1 if weight is None else weight
-                return [_named(schema, row) | {"_weight": weight} for row, weight in weights.items() if weight]
+                left = [_named(schema, row) | {"_weight": weight} for row, weight in weights.items() if weight]
+                _refuse_keys(encoding, left, unique=False)
+                return left
             case Increment(key, measures):
                 sums: dict[Row, Counter[str]] = {}
                 for record in records:

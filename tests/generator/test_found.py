@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kilonova.declare.ddl import parse_schema
-from kilonova.model.encoding import DELETED, WEIGHT
+from kilonova.model.encoding import DELETED, SET, WEIGHT
 from tests.generator.declared import Spec, TaskSpec, standard
 from tests.generator.history import projects, replay
 from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending, Ingest, Run, Step, Turn
@@ -55,7 +55,36 @@ HEARD = Spec(
     (TaskSpec("t3", "forked", ("c1",), ("t3_0", "t3_1"), 0), TaskSpec("t4", "heard", ("t3_0",), ("t4_0",), 2)),
 )
 
+SET_ROWS = ROWS.plus(SET)
+SOURCES = Spec(tuple(standard(name, "columns") for name in ("c1", "t3_0", "t7_0")), ())
+DERIVED = replace(
+    SOURCES,
+    tasks=(TaskSpec("t3", "copy", ("c1",), ("t3_0",), 1), TaskSpec("t7", "patched", ("t3_0",), ("t7_0",), 2)),
+)
+
+
+def overtaken(ending: Ending) -> list[Step]:
+    """An ingest beside which a task begins to write its channel."""
+    beside = (Apply(DERIVED), Run())
+    return [
+        Apply(SOURCES),
+        Ingest("c1", SET_ROWS, ((0, 1, "a", ("v", "w")),)),
+        During(Ingest("t3_0", SET_ROWS, ((3, 1, None, None),)), beside, ending),
+        Run(),
+        Ingest("c1", SET_ROWS, ((2, 1, "b", None),)),
+        Run(each=True),
+    ]
+
+
 FOUND: dict[str, list[Step]] = {
+    "an ingest is refused if a task has begun to write its channel, and its reader has passed the point": overtaken(
+        Ending.COMMITS
+    ),
+    "points of an ingest that fails do not hold back those of a task that has begun to write": overtaken(Ending.FAILS),
+    "rows without a key may cancel each other": [
+        declared("keyed"),
+        Ingest("c1", WEIGHTED, ((None, 1, "a", 1), (None, 1, "a", -1))),
+    ],
     "a row that was added is replaced before it is read, so that its reader replaces what it has inserted": [
         Apply(HEARD),
         Ingest("c1", ROWS, ((1, 1, "a"),)),

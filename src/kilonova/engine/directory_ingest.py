@@ -23,10 +23,10 @@ from kilonova.engine.directory_scan import changed_files, url_of
 from kilonova.engine.ingest import (
     IngestSource,
     IngestTarget,
-    column_participants,
     describe_effects,
     ingest_results,
     ingest_target,
+    publication_participants,
     report_malformed,
     write_ingested,
 )
@@ -222,7 +222,7 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes,
     reason = _reason(batch.ingested, len(quarantined), effects, plan.directory)
     return FileResults(
         outputs=(ingest_results(channel, point, batch.result, reason, step.seconds),),
-        participants=(Participant(on_commit=resolve), *column_participants(plan.target, batch.result)),
+        participants=(Participant(on_commit=resolve), *publication_participants(plan.target, batch.result)),
         file_outcomes=outcomes,
         malformed=malformed,
     )

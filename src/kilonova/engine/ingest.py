@@ -84,15 +84,8 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
             relation is to be written to a channel that is.
     """
     state = channel_store.channel_state(tx, channel)
-    writers = task_graph.writers(tx, [channel])[channel]
-    several = state.channel.several_writers
-    if writers and not several:
-        raise DeclarationError(
-            f"only the task {writers[0]} may write the channel",
-            channel=channel,
-            hint="Ingest into a source channel, or declare this one with several_writers=True",
-        )
-    if several and production is Production.BASE:
+    _refuse_derived(tx, channel)
+    if state.channel.several_writers and production is Production.BASE:
         raise DeclarationError(
             "the relation cannot be replaced, because the channel has several writers",
             channel=channel,
@@ -100,6 +93,17 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
         )
     pins = tuple(block.number for block in state.snapshot(state.latest_readable).blocks)
     return IngestTarget(state, channel in task_graph.followed_channels(tx, [channel]), pins)
+
+
+def _refuse_derived(tx: Transaction, channel: str) -> None:
+    """Check that no task is the only writer of a channel, whose readers may have passed the points of others."""
+    writers = task_graph.writers(tx, [channel])[channel]
+    if writers and not channel_store.channel(tx, channel).several_writers:
+        raise DeclarationError(
+            f"only the task {writers[0]} may write the channel",
+            channel=channel,
+            hint="Ingest into a source channel, or declare this one with several_writers=True",
+        )
 
 
 def write_ingested(
@@ -198,18 +202,20 @@ def new_columns(target: IngestTarget, block: Block | None) -> tuple[Column, ...]
     return tuple(column for column in block.schema.columns if column.name not in channel.schema.names)
 
 
-def column_participants(target: IngestTarget, block: Block | None) -> tuple[Participant, ...]:
-    """Return what records the columns that a block adds to its channel, or lacks, when it is published.
+def publication_participants(target: IngestTarget, block: Block | None) -> tuple[Participant, ...]:
+    """Return what is checked when a block is published, and records the columns that it adds to its channel, or lacks.
 
-    The run fails with a conflict if the columns of the channel have changed in the meantime.
+    The run fails with a conflict if the columns of the channel have changed in the meantime, and with an error of the
+    declaration if a task writes the channel by now.
     """
     if block is None:
         return ()
     new, channel = new_columns(target, block), target.state.channel
     add = partial(channel_registry.add_columns, channel=channel, new=new)
     alert = partial(alert_readers, channel=channel.name)
-    found = (Participant(on_commit=add),) if new else ()
-    return (*found, Participant(on_commit=alert)) if target.state.has_other_columns(block) else found
+    found = [Participant(on_commit=lambda tx, _: _refuse_derived(tx, channel.name))]
+    found += [Participant(on_commit=add)] if new else []
+    return (*found, Participant(on_commit=alert)) if target.state.has_other_columns(block) else tuple(found)
 
 
 def describe_effects(target: IngestTarget, block: Block | None, malformed: MalformedLines | None) -> list[str]:
@@ -364,7 +370,7 @@ def ingest(
         reason = "; ".join((f"ingested from {source.description}", *describe_effects(run.plan, block, malformed)))
         return IngestRunResults(
             outputs=(ingest_results(channel, point, block, reason, step.seconds),),
-            participants=column_participants(run.plan, block),
+            participants=publication_participants(run.plan, block),
             malformed=malformed,
         )
 

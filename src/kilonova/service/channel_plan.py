@@ -11,7 +11,7 @@ from kilonova.errors import DeclarationError
 from kilonova.model.channel import Channel, ChannelState, declared_output
 from kilonova.model.check import Check, describe_check
 from kilonova.model.column_rules import STRICT, OnNewColumn
-from kilonova.model.encoding import Append, Changes, Custom, Encoding, describe_encoding, key_of
+from kilonova.model.encoding import Custom, Encoding, describe_encoding, key_of
 from kilonova.model.schema import Schema, identified
 from kilonova.model.watched_file import FileState
 from kilonova.model.widening import is_wider

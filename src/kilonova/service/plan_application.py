@@ -63,9 +63,9 @@ def _apply_channels(tx: Transaction, plan: WorkflowPlan) -> None:
             known = channel_store.channel(tx, name)
             channel_registry.update_channel_metadata(tx, declared_output(change.channel, known))
         elif change.reshaped and name in migrated and change.channel.schema is None:
-            known = channel_store.channel(tx, name).schema
-            has_key = known is not None and {*key_of(change.channel.encoding)} <= {*known.names}
-            schema = known if has_key else None  # else the columns are known when the output has been written again
+            schema = channel_store.channel(tx, name).schema
+            if schema is not None and not {*key_of(change.channel.encoding)} <= {*schema.names}:
+                schema = None  # the columns are known when the output has been written again
             channel_registry.change_channel(tx, replace(change.channel, schema=schema, adopts=True))
         elif change.reshaped:
             channel_registry.change_channel(tx, change.channel)
