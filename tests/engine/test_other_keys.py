@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 import kilonova as kn
 from kilonova.service.project import Project
@@ -124,7 +123,7 @@ def test_a_key_that_changes_twice_before_the_next_run(project: Project) -> None:
     check(project, again)
 
 
-def follow(spark: SparkSession, project: Project, seed: str, steps: int) -> None:
+def follow(project: Project, seed: str, steps: int) -> None:
     """Follow a random history of definitions with other keys and conditions, and of input."""
     chance = random.Random(seed)
     definitions: list[tuple[str, str | None]] = [
@@ -132,25 +131,31 @@ def follow(spark: SparkSession, project: Project, seed: str, steps: int) -> None
         ("SELECT site, q FROM pages", None),
         ("SELECT site AS s, url AS u, n FROM pages", "u"),
     ]
-    query, key = chance.choice(definitions)
-    project.apply(web(query, key))
-    ingest(project, 0, 30)
-    for _ in range(steps):
-        if chance.random() < 0.4:
+    grouped = [("site", "site"), ("site AS s", "s"), ("site AS s, max(q) AS best", "s"), ("site", None)]
+    query, key, reader = "", None, ""
+    for step in range(steps):
+        if step and chance.random() < 0.4:
             first = chance.randrange(100)
             ingest(project, first, first + chance.randrange(1, 40))
         else:
-            query, key = chance.choice(definitions)
-            if chance.random() < 0.6:
-                query += f" WHERE q > 0.{chance.randrange(1, 9)}"
-            project.apply(web(query, key))
-        if chance.random() < 0.7:
+            where = f" WHERE q > 0.{chance.randrange(1, 9)}" if chance.random() < 0.6 else ""
+            if chance.random() < 0.5:
+                query, key = chance.choice(definitions)
+                query += where
+            else:
+                columns, key = chance.choice(grouped)
+                query = f"SELECT {columns}, sum(n) AS total FROM pages{where} GROUP BY site"
+            reader = key or "site"
+            project.apply(web(query, key, reader))
+            if not step:
+                ingest(project, 0, 30)
+        if not step or chance.random() < 0.7:
             project.run()
-            check(project, query)
+            check(project, query, reader)
         if chance.random() < 0.2:
             project.compact("result")
             project.collect_garbage()
 
 
-def test_random_histories_of_keys(project: Project, spark: SparkSession) -> None:
-    follow(spark, project, f"{SEED}/keys", 8)
+def test_random_histories_of_keys(project: Project) -> None:
+    follow(project, f"{SEED}/keys", 8)

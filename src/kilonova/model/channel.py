@@ -242,7 +242,11 @@ class ChannelState:
     @property
     def current(self) -> Channel:
         """The channel with its current schema, and with the encoding of its rows if that has no declared key yet."""
-        schema, encoding = self.schema_at(self.latest_readable), self.channel.encoding
+        return self.channel_with(self.schema_at(self.latest_readable))
+
+    def channel_with(self, schema: Schema | None) -> Channel:
+        """Return the channel with columns of its newest rows, and with their encoding if they lack the declared key."""
+        encoding = self.channel.encoding
         if schema is not None and not {*key_of(encoding)} <= {*schema.names}:  # it was redeclared, and not recomputed
             encoding = self.snapshot(self.latest_readable).blocks[0].row_encoding
         return replace(self.channel, schema=schema, encoding=encoding)

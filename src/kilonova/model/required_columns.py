@@ -112,7 +112,7 @@ def as_required(required: Iterable[RequiredColumn], state: ChannelState) -> Chan
     kept = (
         declared.get(name := column.name.lower()) == types.get(name) for column in own if column.name.lower() in types
     )
-    return state if all(kept) else replace(state, channel=replace(state.channel, schema=written))
+    return state if all(kept) else replace(state, channel=state.channel_with(written))
 
 
 def describe_columns(columns: Iterable[RequiredColumn]) -> str:
