@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 import kilonova as kn
 from kilonova.catalog import channel_store
+from kilonova.schedule import compaction
 from kilonova.service.project import Project
+from tests.engine.test_renames import bag, expected, web
+from tests.engine.test_renames import ingest as ingest_pages
 
 
 def a_workflow(columns: str) -> kn.Workflow:
@@ -108,3 +113,19 @@ def test_upserts_become_one_delta_although_a_reader_has_read_some_of_them(projec
     assert sorted(project.rows("prices")[1]) == [(0, 6), *expected[1:]]
     assert project.compact("prices") is not None
     assert sorted(project.rows("prices")[1]) == [(0, 6), *expected[1:]]
+
+
+def test_merging_deltas_of_before_leaves_the_columns_of_now(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_NEIGHBOURS", 2)
+    project.apply(web("SELECT url, site FROM pages"))
+    for first in (0, 40, 80):
+        ingest_pages(project, first, first + 20)
+        project.run()
+    query = "SELECT url, site AS host, q FROM pages"
+    project.apply(web(query))
+    project.run()
+    assert project.compact("result", deltas=True) is not None
+    columns, rows = expected(project, query)
+    found = project.read("result")
+    assert (found.columns, bag(found)) == (columns, rows)
+    assert project.status().channels["result"].channel.schema.names[:3] == ("url", "host", "q")

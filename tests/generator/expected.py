@@ -106,10 +106,6 @@ class Expected:
             self.channels[name].points[point - 1] = Written(PointState.CANCELLED)
         if not commits:
             return
-        for name, _ in pending.reserved:
-            is_new = not _writers(name, pending.declared.tasks) and bool(_writers(name, self.tasks))
-            if is_new and not self.specs[name].several:
-                raise DeclarationError("a task writes the channel by now", channel=name)
         points, tasks, declared = self._points(), self._states(), self._declared()
         before = pending.declared
         self._declare_all(before)
@@ -121,6 +117,9 @@ class Expected:
             self._declare_all(declared)
             self._restore(points, tasks)
         for name, point in pending.reserved:
+            is_new = not _writers(name, before.tasks) and bool(_writers(name, self.tasks))
+            if is_new and not self.specs[name].several:
+                raise DeclarationError("a task writes the channel by now", channel=name)
             if len(made[name]) >= point:
                 written, since = made[name][point - 1], before.specs[name]
                 for later in self.declarations[name][before.declarations[name] :]:

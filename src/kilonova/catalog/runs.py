@@ -263,8 +263,8 @@ def _publish_output(tx: Transaction, output: RunOutput, run: int) -> None:
     publish(tx, output.channel, block)
     if output.merges:
         mark_merged(tx, output.channel, output.merges, block.number)
-    _adopt_schema(tx, output)
-    if point == PointState.RESERVED.value:
+    if point == PointState.RESERVED.value:  # not what a compaction writes, maybe in columns of before
+        _adopt_schema(tx, output)
         fill_point(tx, output.channel, output.point, output.version)
 
 

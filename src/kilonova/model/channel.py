@@ -248,7 +248,7 @@ class ChannelState:
         """Return the channel with columns of its newest rows, and with their encoding if they lack the declared key."""
         encoding = self.channel.encoding
         if schema is not None and not {*key_of(encoding)} <= {*schema.names}:  # it was redeclared, and not recomputed
-            encoding = self.snapshot(self.latest_readable).blocks[0].row_encoding
+            encoding = self.snapshot(self.latest_readable).encoding
         return replace(self.channel, schema=schema, encoding=encoding)
 
     @property
@@ -484,11 +484,18 @@ class ChannelState:
         for base in bases:
             deltas = self.path(base.end, at)
             if deltas is not None:
-                return SnapshotRead(at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas)
+                return SnapshotRead(
+                    at=at, schema=schema, encoding=self._encoding_of(base, *deltas), base=base, deltas=deltas
+                )
         deltas = self.path(0, at)
         if deltas is None:
             raise self._collected(at)
-        return SnapshotRead(at=at, schema=schema, encoding=self.channel.encoding, base=None, deltas=deltas)
+        return SnapshotRead(at=at, schema=schema, encoding=self._encoding_of(*deltas), base=None, deltas=deltas)
+
+    def _encoding_of(self, *blocks: Block) -> Encoding:
+        """Return the encoding of a relation: the declared one, unless its blocks have another key."""
+        declared = self.channel.encoding
+        return blocks[0].row_encoding if blocks and key_of(blocks[0].encoding) != key_of(declared) else declared
 
     @cached_property
     def readable_points(self) -> tuple[Point, ...]:
