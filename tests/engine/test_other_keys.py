@@ -26,7 +26,7 @@ CHANGES: list[tuple[tuple[str, Any], tuple[str, Any], bool]] = [
     ((ROWS, "url"), ("SELECT url AS address, site, q FROM pages WHERE q > 0.3", "address"), True),
     ((ROWS, "url"), ("SELECT site, q, n FROM pages WHERE q < 0.8", None), True),
     ((ROWS, "url"), ("SELECT url AS site, site AS url, n FROM pages", "site"), True),
-    ((GROUPS, "site"), (GROUPS.replace("site, ", "site AS host, avg(q) AS mean, "), "host"), True),
+    ((GROUPS, "site"), (GROUPS.replace("site, ", "site AS host, avg(n) AS mean, "), "host"), True),
     ((ROWS, "url"), (BOTH, None), False),
     ((BOTH, None), (ROWS, "url"), False),
     ((ROWS, "url"), (GROUPS, "site"), False),
