@@ -146,6 +146,8 @@ def follow(project: Project, seed: str, steps: int) -> None:
                 columns, key = chance.choice(grouped)
                 query = f"SELECT {columns}, sum(n) AS total FROM pages{where} GROUP BY site"
             reader = key or "site"
+            if step and chance.random() < 0.2:
+                assert project.preview([web(query, key, reader)], verify=True).wrong == ()
             project.apply(web(query, key, reader))
             if not step:
                 ingest(project, 0, 30)
