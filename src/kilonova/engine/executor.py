@@ -334,18 +334,23 @@ class _Execution:
             self._participants.append(Participant(on_commit=record))
 
     def _migrate(self, choice: VariantChoice, why: str) -> None:
-        """Execute the migrations of a task, and process the input that the earlier version has not read."""
+        """Execute the migrations of a task, and process the input that the earlier version has not read.
+
+        If one fails, the output is recomputed from all input instead.
+        """
         state, following = choice.state, self._following(choice)
         by_condition = self._removal(choice) is not None
         if following is not None and not by_condition and (together := _together(choice, *following)) is not None:
             self._do(together, f"{why}, {following[1]}")
             return
-        self._do(choice, why)
+        if self._do(choice, why).method.renews:
+            return
         for variant in state.migrations[1:]:
             self._advance(state.task)
             ends = {name: self._channels[name].latest_readable for name in state.task.writes}
             next_ = replace(choice, variant=variant, ends={**choice.ends, **ends})
-            self._do(next_, f"{variant.name} follows {state.migrations[0].name}")
+            if self._do(next_, f"{variant.name} follows {state.migrations[0].name}").method.renews:
+                return
         self._advance(state.task)
         if (following := self._following(choice)) is not None:
             self._do(*following)
@@ -384,11 +389,14 @@ class _Execution:
         choice = None if why is None else choose_from_sources(view, names, self._channels, until)
         return None if choice is None or why is None else (choice, why)
 
-    def _do(self, choice: VariantChoice, why: str) -> None:
+    def _do(self, choice: VariantChoice, why: str) -> VariantChoice:
+        """Execute a task as chosen; return the choice that was executed, which may be a full refresh instead."""
         name = choice.state.task.name
         try:
             with self._run.step(name, _reason(choice, why)) as step, attribute_errors(name):
-                step.count(*self._refresh(choice, why))
+                executed, blocks = self._refresh(choice, why)
+                step.count(*blocks)
+                return executed
         except KilonovaError as error:
             raise error.with_context(task=name) from error.__cause__
 
@@ -416,10 +424,10 @@ class _Execution:
             point = self._points[channel, task]
             self._channels[channel] = self._channels[channel].with_cancelled(point, self._run.run)
 
-    def _refresh(self, choice: VariantChoice, why: str) -> Blocks:
-        """Execute a task as chosen; if incremental maintenance of a view fails, recompute the view."""
+    def _refresh(self, choice: VariantChoice, why: str) -> tuple[VariantChoice, Blocks]:
+        """Execute a task as chosen; if incremental maintenance of a view or its migration fails, recompute the view."""
         try:
-            return self._execute(choice, why)
+            return choice, self._execute(choice, why)
         except Exception as error:
             instead = full_refresh_choice(choice) if may_succeed_in_full(error) else None
             if instead is None or self._run.stopped.is_set():
@@ -429,8 +437,11 @@ class _Execution:
             )
         task = choice.state.task
         self._run.notify(StepRecomputed(run=self._run.run, step=task.name, error=problem))
-        failed = "migration" if choice.method is RefreshMethod.MIGRATION else "incremental refresh"
-        blocks = self._execute(replace(instead, reason=f"the {failed} failed: {problem}"), why)
+        failed, ends = "incremental refresh", choice.ends
+        if choice.method is RefreshMethod.MIGRATION:  # the points that it reads may lack columns of the new query
+            failed, ends = "migration", read_ends(choice.state, self._channels, self._run.plan.until)
+        instead = replace(instead, ends=ends, reason=f"the {failed} failed: {problem}")
+        blocks = self._execute(instead, why)
         text = f"{task.name} was fully recomputed, because its {failed} failed: {problem}"
 
         def record(tx: Transaction, run: int) -> None:
@@ -438,7 +449,7 @@ class _Execution:
 
         with self._lock:
             self._participants.append(Participant(on_commit=record))
-        return blocks
+        return instead, blocks
 
     def _execute(self, choice: VariantChoice, why: str) -> Blocks:
         """Execute a task as chosen, and record what it has read and written."""
