@@ -304,6 +304,11 @@ class ChannelState:
             return declared
         return block.schema
 
+    def has_other_key(self, number: int) -> bool:
+        """Return whether the relation at a point has another key than declared, so that it has its columns of then."""
+        block, declared = next(iter(self._ends.get(self.settled(number), ())), None), self.channel.schema
+        return block is not None and declared is not None and not self._keyed_alike(block, declared)
+
     def written_schema(self, number: int) -> Schema | None:
         """Return the columns with which the relation was written at a point: S(C, V) (logic evolution, section 3.3).
 

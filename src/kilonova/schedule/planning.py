@@ -155,14 +155,15 @@ def _migration(
 
 
 def _has_columns(task: Task, channels: Mapping[str, ChannelState], ends: Mapping[str, int]) -> bool:
-    """Return whether what migrations read has the columns that the task requires, be they null.
+    """Return whether migrations find the columns that the task requires in channels that have got another key since.
 
-    If a channel has got another key since, it has the columns of before.
+    In others, columns that were declared later are null.
     """
-    schemas = {name: channels[name].schema_at(ends[name]) for name in task.migrated}
-    required = [column for column in task.requires if schemas.get(column.channel) is not None]
+    schemas = {
+        name: channels[name].schema_at(ends[name]) for name in task.migrated if channels[name].has_other_key(ends[name])
+    }
     known = {name: {each.lower() for each in schema.names} for name, schema in schemas.items() if schema is not None}
-    return all(column.name.lower() in known[column.channel] for column in required)
+    return all(each.name.lower() in known[each.channel] for each in task.requires if each.channel in known)
 
 
 def migration_estimates(
