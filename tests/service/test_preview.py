@@ -73,6 +73,22 @@ def test_a_preview_says_which_columns_are_renamed(project: Project) -> None:
     assert found.differing == (("n", 1),)
 
 
+def test_all_columns_may_be_other_ones(project: Project) -> None:
+    def counting(query: str) -> kn.Workflow:
+        wf = kn.Workflow("shop")
+        wf.channel("orders", "id int, shop string, n int", key="id")
+        wf.view("large", query)
+        return wf
+
+    project.apply(counting("SELECT id, n FROM orders"))
+    rows = [(number, "a", number) for number in range(4)]
+    project.ingest("orders", project.warehouse.spark.createDataFrame(rows, "id int, shop string, n int"))
+    project.run()
+    (found,) = project.preview([counting("SELECT shop, sum(n) AS total FROM orders GROUP BY shop")]).channels
+    assert (found.before, found.after, found.examples) == (4, 1, ())
+    assert found.columns == ("adds shop string", "adds total bigint", "removes id", "removes n")
+
+
 def test_a_preview_shows_the_rows_that_differ_and_changes_nothing(filled: Project) -> None:
     before, there = filled.status(), files(filled)
     found = filled.preview([shop(4)], verify=True)

@@ -72,7 +72,7 @@ def _as_bags(both: DataFrame, names: Sequence[str], key: Sequence[str], examples
     sums = (F.coalesce(F.sum(F.greatest(each, F.lit(0))), F.lit(0)) for each in (old, new, new - old, old - new))
     first, second, added, removed = map(int, fetch(counts.agg(*sums))[0])
     rows: list[tuple[Any, ...]] = []
-    if examples and (added or removed):
+    if examples and names and (added or removed):
         some = counts.where(old != new).withColumn("_sign", F.when(new > old, "+").otherwise("-"))
         rows = fetch(some.select("_sign", *map(column, names)).orderBy(_hash(names)), examples)
     return RowDifference(
