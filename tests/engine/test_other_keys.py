@@ -104,6 +104,39 @@ def test_columns_of_a_new_key_keep_their_identity(project: Project) -> None:
     assert [(old.name, new.name) for old, new in changed.changed] == [("site", "host")]
 
 
+@pytest.mark.parametrize("chained", [False, True])
+def test_the_difference_to_rows_with_another_key(project: Project, chained: bool) -> None:
+    def copying(query: str, key: str) -> kn.Workflow:
+        made = web(query, key)
+
+        @made.task(schema="c bigint, total bigint", encoding="changes")
+        def copied(result: kn.Changes) -> kn.Delta:
+            return result.selectExpr("c", "CAST(total AS bigint) AS total", "_weight")
+
+        return made
+
+    project.apply(copying(GROUPS, "site"))
+    ingest(project, 0, 50)
+    project.run()
+    if chained:
+        ingest(project, 40, 55)
+        project.run()
+    point = project.status().channels["result"].latest_readable
+    before = bag(project.read("result"))
+    renamed = GROUPS.replace("site,", "site AS host,")
+    project.apply(copying(renamed, "host"))
+    ingest(project, 50, 60)
+    project.run()
+    check(project, renamed)
+    assert bag(project.read("copied")) == bag(project.read("result").selectExpr("c", "CAST(total AS bigint)"))
+    difference = project.read("result", since=point)
+    assert difference.columns == ["host", "c", "total", "_weight"]
+    for *row, weight in difference.collect():
+        before[tuple(row)] += weight
+    assert +before == bag(project.read("result"))
+    assert project.rows("result", since=point)[0] == ("host", "c", "total", "_weight")
+
+
 def test_a_key_that_changes_twice_before_the_next_run(project: Project) -> None:
     project.apply(web(GROUPS, "site"))
     ingest(project, 0, 50)

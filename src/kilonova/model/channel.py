@@ -305,9 +305,11 @@ class ChannelState:
         return block.schema
 
     def has_other_key(self, number: int) -> bool:
-        """Return whether the relation at a point has another key than declared, so that it has its columns of then."""
-        block, declared = next(iter(self._ends.get(self.settled(number), ())), None), self.channel.schema
-        return block is not None and declared is not None and not self._keyed_alike(block, declared)
+        """Return whether the relation at a point has another key than now, so that their rows cannot be merged."""
+        points = {self.settled(number), self.latest_distinct}
+        blocks = [next(iter(self._ends.get(point, ())), None) for point in points]
+        keys = {_key_columns(block) for block in blocks if block is not None}
+        return len(keys) > 1
 
     def written_schema(self, number: int) -> Schema | None:
         """Return the columns with which the relation was written at a point: S(C, V) (logic evolution, section 3.3).
@@ -635,3 +637,9 @@ class ChannelState:
         if self.readable_ranges == ((0, 0),):
             return "Only point 0, the empty relation, can be read"
         return f"The readable points are {describe_points(self.readable_ranges)}"
+
+
+def _key_columns(block: Block) -> frozenset[tuple[str, tuple[str, int]]]:
+    """Return the names and identities of the columns by which a block is laid out."""
+    key = {*key_of(block.encoding)}
+    return frozenset((column.name, column.identity) for column in block.schema.columns if column.name in key)

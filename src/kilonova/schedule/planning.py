@@ -131,7 +131,7 @@ def _migration(
     declared = [column for column in state.task.requires if column.type is not None]  # others are null
     if any(missing_columns(declared, channels[name], migrated[name]) for name in state.task.migrated):
         return None
-    if not _has_columns(state.task, limit_channels(channels, migrated), migrated):
+    if not _has_columns(state.task, channels, migrated):
         return None
     estimates = migration_estimates(state, channels, ends)
     full = estimates[RefreshMethod.FULL]
@@ -159,9 +159,8 @@ def _has_columns(task: Task, channels: Mapping[str, ChannelState], ends: Mapping
 
     In others, columns that were declared later are null.
     """
-    schemas = {
-        name: channels[name].schema_at(ends[name]) for name in task.migrated if channels[name].has_other_key(ends[name])
-    }
+    others = {name: ends[name] for name in task.migrated if channels[name].has_other_key(ends[name])}
+    schemas = {name: limit_channels(channels, others)[name].schema_at(end) for name, end in others.items()}
     known = {name: {each.lower() for each in schema.names} for name, schema in schemas.items() if schema is not None}
     return all(each.name.lower() in known[each.channel] for each in task.requires if each.channel in known)
 
@@ -557,6 +556,8 @@ def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, Channel
             return f"rows of {port.channel} may have been removed"
         if port.mode is Mode.NEW and not channel.can_say(start, end):
             return f"{port.channel} was rewritten since point {start}"
+        if start and port.mode is not Mode.ALL and channel.has_other_key(start):
+            return f"{port.channel} had another key at point {start}"
         if (problem := _other_column(port, start, state, channel)) is not None:
             return problem
     return None

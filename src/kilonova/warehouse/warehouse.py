@@ -194,7 +194,7 @@ class Warehouse:
             case DeltaRead():
                 return self._chain(reading, schema)
             case DiffRead(old=old, new=new, encoding=encoding):
-                before, after = self._snapshot(old, schema), self._snapshot(new, schema)
+                before, after = self._former(old, schema), self._snapshot(new, schema)
                 if not old.blocks and not isinstance(encoding, Custom):
                     return self.as_delta(after, encoding, schema)
                 return algebra.diff(before, after, encoding, schema, self.functions)
@@ -205,6 +205,15 @@ class Warehouse:
                 return algebra.strong(
                     self._snapshot(old, schema), self._chain(delta, schema), delta.encoding, schema, how, self.functions
                 )
+
+    def _former(self, old: SnapshotRead, schema: Schema) -> DataFrame:
+        """Return an earlier snapshot in columns of now: if it had another key, its blocks are merged by that before."""
+        own = old.schema
+        if own is None or all({*key_of(block.encoding)} <= {*schema.names} for block in old.blocks):
+            return self._snapshot(old, schema)
+        names, kept = own.new_names(schema), own.without(*own.replaced_in(schema)).names
+        rows = self._snapshot(old, own).select(*(column(name).alias(names.get(name, name)) for name in kept))
+        return conform(rows, schema)
 
     def shared(self, reading: ReadPlan, weighed: bool) -> DataFrame:
         """Return the rows of a read plan for views, as `open` or `weighed`.
