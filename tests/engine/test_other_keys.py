@@ -137,6 +137,20 @@ def test_the_difference_to_rows_with_another_key(project: Project, chained: bool
     assert project.rows("result", since=point)[0] == ("host", "c", "total", "_weight")
 
 
+def test_the_difference_to_rows_whose_key_and_another_column_have_exchanged_names(project: Project) -> None:
+    project.apply(web(ROWS, "url"))
+    for first in (0, 20):
+        ingest(project, first, first + 25)
+        project.run()
+    point = project.status().channels["result"].latest_readable
+    before = bag(project.read("result").selectExpr("site AS url", "url AS site", "q", "n"))
+    project.apply(web("SELECT url AS site, site AS url, q, n FROM pages", "site"))
+    project.run()
+    for *row, weight in project.read("result", since=point).select("url", "site", "q", "n", "_weight").collect():
+        before[tuple(row)] += weight
+    assert +before == bag(project.read("result").select("url", "site", "q", "n"))
+
+
 def test_a_key_that_changes_twice_before_the_next_run(project: Project) -> None:
     project.apply(web(GROUPS, "site"))
     ingest(project, 0, 50)

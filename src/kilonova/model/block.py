@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from kilonova.errors import BrokenInvariant
-from kilonova.model.encoding import DELETED, WEIGHT, BlockEncoding, Encoding, Removal
+from kilonova.model.encoding import DELETED, WEIGHT, BlockEncoding, Encoding, Removal, key_of
 from kilonova.model.schema import Schema
 from kilonova.model.watched_file import Fingerprint
 
@@ -202,6 +202,11 @@ class Block:
         if isinstance(self.encoding, Removal):
             raise BrokenInvariant("a delta that removes rows by a condition was read as one with rows")
         return self.encoding
+
+    def has_key_of(self, schema: Schema) -> bool:
+        """Return whether the columns of its key have the same names in a schema, so that it can be merged there."""
+        key = key_of(self.encoding)
+        return {*key} <= {*schema.names} and {*key}.isdisjoint(self.schema.new_names(schema)) if key else True
 
     def seen_as(self, schema: Schema) -> Block:
         """Return the block without the columns that share only their name with a column of a schema; not to be read.

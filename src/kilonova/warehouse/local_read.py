@@ -131,7 +131,7 @@ def is_small_reading(reading: ReadPlan) -> bool:
         and sum(block.statistics.files for block in blocks) <= _FILES
         and all(block.external is None and block.stored for block in blocks)
         and comparable_types(schema, schema.names)
-        and all({*key_of(block.encoding)} <= {*schema.names} for block in blocks)  # else one had another key
+        and all(block.has_key_of(schema) for block in blocks)
         and all(comparable_types(schema, key_of(block.encoding), as_key=True) for block in blocks)
     )
 

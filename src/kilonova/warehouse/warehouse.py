@@ -209,7 +209,7 @@ class Warehouse:
     def _former(self, old: SnapshotRead, schema: Schema) -> DataFrame:
         """Return an earlier snapshot in columns of now: if it had another key, its blocks are merged by that before."""
         own = old.schema
-        if own is None or all({*key_of(block.encoding)} <= {*schema.names} for block in old.blocks):
+        if own is None or all(block.has_key_of(schema) for block in old.blocks):
             return self._snapshot(old, schema)
         names, kept = own.new_names(schema), own.without(*own.replaced_in(schema)).names
         rows = self._snapshot(old, own).select(*(column(name).alias(names.get(name, name)) for name in kept))
