@@ -95,7 +95,7 @@ def test_weak_deltas_are_distinguished_from_strong_ones(looking: ProjectReader) 
     declare(catalog, "followed")
     with catalog.writing() as tx:
         registry.put_task(tx, a_task("followed", {"users": Mode.CHANGES}, ("followed",)), "w")
-    wrote(catalog, {"users": Writing(base=True)})
+    wrote(catalog, {"users": Writing(base=True, encoding=KEYED)})
     wrote(catalog, {"followed": Writing()}, task="followed", read=[("users", 1)])
     wrote(catalog, {"users": Writing(encoding=KEYED, removals=None)})
     assert told(looking.task_preview("followed"))["users"] == (1, 2, "deltas with the rows that they replace", 2, 2)
