@@ -83,6 +83,7 @@ class Expected:
         self.regained: set[str] = set()
         self.failed: set[str] = set()
         self.authors: dict[tuple[str, int], set[str]] = {}
+        self.contributed: set[tuple[str, str]] = set()
         self.overtaken: list[tuple[str, int]] = []
         self.declarations: dict[str, list[ChannelSpec]] = {}
 
@@ -110,6 +111,7 @@ class Expected:
         before = pending.declared
         self._declare_all(before)
         self._restore(pending.points, pending.tasks)
+        self.contributed = set()
         try:
             pending.happen()
             made, states = self._points(), self._states()
@@ -125,6 +127,9 @@ class Expected:
                 for later in self.declarations[name][before.declarations[name] :]:
                     written, since = _reshaped(written, since, later), later
                 self.channels[name].points[point - 1] = written
+        for task, output in self.contributed:  # also to what others have filled since the run began
+            if filled := self._filled(output):
+                self.authors.setdefault((output, filled[-1]), set()).add(task)
         for name, state in states.items():
             if state != pending.tasks[name] and self.tasks.get(name) is before.tasks[name]:
                 self.tasks[name].started, self.tasks[name].cursors = state
@@ -447,8 +452,10 @@ class Expected:
     def _contribute(self, task: Known, output: str) -> None:
         """Record that the newest point that is filled reflects what a task has read, if there was anything."""
         ports = (port for variant in task.spec.variants for port in variant.ports if port.mode is not Mode.OLD)
-        if (filled := self._filled(output)) and any(self._filled(port.channel) for port in ports):
-            self.authors.setdefault((output, filled[-1]), set()).add(task.spec.name)
+        if any(self._filled(port.channel) for port in ports):
+            self.contributed.add((task.spec.name, output))
+            if filled := self._filled(output):
+                self.authors.setdefault((output, filled[-1]), set()).add(task.spec.name)
 
     def _chosen(self, task: Known) -> tuple[VariantSpec, bool]:
         """The variant that is to run, and whether it begins from nothing.

@@ -55,6 +55,16 @@ HEARD = Spec(
     (TaskSpec("t3", "forked", ("c1",), ("t3_0", "t3_1"), 0), TaskSpec("t4", "heard", ("t3_0",), ("t4_0",), 2)),
 )
 
+SHARED = Spec(
+    (
+        standard("c1", "changes"),
+        standard("t2_0", "changes"),
+        standard("t2_1", "append"),
+        replace(standard("t3_0", "append"), several=True),
+    ),
+    (TaskSpec("t2", "noted", ("c1",), ("t2_0", "t2_1"), 1), TaskSpec("t3", "above", ("t2_1",), ("t3_0",), 3)),
+)
+
 SET_ROWS = ROWS.plus(SET)
 SOURCES = Spec(tuple(standard(name, "columns") for name in ("c1", "t3_0", "t7_0")), ())
 DERIVED = replace(
@@ -81,6 +91,12 @@ FOUND: dict[str, list[Step]] = {
         Ending.COMMITS
     ),
     "points of an ingest that fails do not hold back those of a task that has begun to write": overtaken(Ending.FAILS),
+    "a task that has found nothing to write contributes to what another writer has filled meanwhile": [
+        Apply(SHARED),
+        Ingest("c1", ROWS, ((1, 2, "a"),)),
+        During(Run(("t2", "t3")), (Ingest("t3_0", ROWS, ((3, 1, "a"),)),), Ending.COMMITS),
+        Run(("t2", "t3")),
+    ],
     "rows without a key may cancel each other": [
         declared("keyed"),
         Ingest("c1", WEIGHTED, ((None, 1, "a", 1), (None, 1, "a", -1))),
