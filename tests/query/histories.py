@@ -50,6 +50,7 @@ KNOWN = {
     for name, columns in TABLES.items()
 }
 _DUCK = {"int": "INTEGER", "bigint": "BIGINT", "string": "VARCHAR", "decimal(10,2)": "DECIMAL(10,2)"}
+_WORD = re.compile(r"\w+")
 _DATABASE = duckdb.connect(config={"threads": 1})
 
 
@@ -120,6 +121,8 @@ class World:
         """Those that lost no rows."""
         self.settled: set[str] = set()
         """Tables in which the rows before the change are those after it."""
+        self.unread: dict[str, tuple[dict[str, str], list[Row]]] = {}
+        """Types and rows of tables that DuckDB does not have yet: to create one takes milliseconds, few are read."""
 
     def put(self, name: str, old: Bag, new: Bag) -> None:
         """Let a table go from some rows to others."""
@@ -147,16 +150,21 @@ class World:
         }
         for at, rows in tables.items():
             columns = self.types[name] | ({} if at in ("old", "new") else {"_weight": "BIGINT"})
-            listed = ", ".join(
-                f'CAST(c{place} AS {kind}) AS "{column}"' for place, (column, kind) in enumerate(columns.items())
-            )
-            places = ", ".join(f"c{place}" for place in range(len(columns)))
-            values = ", ".join(f"({', '.join(map(_literal, item))})" for item in rows)
-            nothing = f"({', '.join('NULL' for _ in columns)})"
-            self.duck.execute(
-                f"CREATE OR REPLACE TEMP TABLE {name}_{at} AS SELECT {listed} FROM (VALUES {values or nothing})"
-                f" AS t({places})" + ("" if values else " WHERE FALSE")
-            )
+            self.unread[f"{name}_{at}"] = columns, rows
+
+    def _create(self, table: str) -> None:
+        """Let DuckDB have a table."""
+        columns, rows = self.unread.pop(table)
+        listed = ", ".join(
+            f'CAST(c{place} AS {kind}) AS "{column}"' for place, (column, kind) in enumerate(columns.items())
+        )
+        places = ", ".join(f"c{place}" for place in range(len(columns)))
+        values = ", ".join(f"({', '.join(map(_literal, item))})" for item in rows)
+        nothing = f"({', '.join('NULL' for _ in columns)})"
+        self.duck.execute(
+            f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {listed} FROM (VALUES {values or nothing})"
+            f" AS t({places})" + ("" if values else " WHERE FALSE")
+        )
 
     def step(self, changes: Mapping[str, Bag]) -> None:
         """Change the source tables."""
@@ -166,7 +174,10 @@ class World:
 
     def asked(self, sql: str) -> tuple[list[str], list[str], list[Row]]:
         """The names, types and rows of a query's result."""
-        found = self.duck.execute(translated(sql))
+        text = translated(sql)
+        for table in self.unread.keys() & _WORD.findall(text):
+            self._create(table)
+        found = self.duck.execute(text)
         names_, kinds = [item[0] for item in found.description], [str(item[1]) for item in found.description]
         return names_, kinds, found.fetchall()
 
