@@ -37,6 +37,14 @@ NARROWED = replace(
     COPIED, channels=(COPIED.channels[0], replace(COPIED.channels[1], columns=COPIED.channels[1].columns[:2]))
 )
 
+FOLLOWED = Spec(
+    (standard("c1", "columns"), standard("c2", "increment"), standard("t3_0", "columns")),
+    (TaskSpec("t3", "copy", ("c1",), ("t3_0",), 2), TaskSpec("t4", "sums", ("c1",), ("c2",), 1)),
+)
+FOLLOWED_LESS = replace(
+    FOLLOWED, channels=(replace(FOLLOWED.channels[0], columns=FOLLOWED.channels[0].columns[:2]), *FOLLOWED.channels[1:])
+)
+
 WEIGHTED = ROWS.plus(WEIGHT)
 FORKED = Spec(
     (standard("c1", "keyed"), standard("t3_0", "append"), standard("t3_1", "changes")),
@@ -96,6 +104,15 @@ FOUND: dict[str, list[Step]] = {
         Ingest("c1", ROWS, ((1, 2, "a"),)),
         During(Run(("t2", "t3")), (Ingest("t3_0", ROWS, ((3, 1, "a"),)),), Ending.COMMITS),
         Run(("t2", "t3")),
+    ],
+    "deltas of columns are new rows to one reader although another one reads the rows that they replace": [
+        Apply(FOLLOWED),
+        Ingest("c1", ROWS, ((3, 1, "b"),)),
+        Ingest("c1", ROWS, ((2, 1, "a"),)),
+        Run(),
+        Ingest("c1", ROWS, ((0, 1, "c"),)),
+        Apply(FOLLOWED_LESS),
+        Run(("t3",)),
     ],
     "rows without a key may cancel each other": [
         declared("keyed"),

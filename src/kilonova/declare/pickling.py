@@ -32,6 +32,19 @@ def is_local(module: str | None) -> bool:
     return _is_local([file] if file is not None else getattr(found, "__path__", ()))
 
 
+def _local_modules() -> list[ModuleType]:
+    """Return the imported modules of the user's project."""
+    every = list(sys.modules.items())
+    for name, module in every:
+        if name not in _JUDGED or _JUDGED[name][0] is not module:
+            _JUDGED[name] = module, isinstance(module, ModuleType) and is_local(name)
+    return [module for name, module in every if _JUDGED[name][1]]
+
+
+_JUDGED: dict[str, tuple[ModuleType, bool]] = {}
+"""Modules by name, and whether they are local: a task looks at all of them, which are thousands."""
+
+
 def imported_if_local(module: str) -> ModuleType | None:
     """Return a module of the user's project; None for others, which are not imported.
 
@@ -54,7 +67,7 @@ def _is_local(places: Iterable[str]) -> bool:
 
 @functools.cache
 def _is_installed(file: str) -> bool:
-    """Return whether a file belongs to an installed package; cached, as every task checks every module."""
+    """Return whether a file belongs to an installed package."""
     path = Path(file)
     return "site-packages" in path.parts or path.is_relative_to(Path(sys.base_prefix, "lib"))
 
@@ -72,9 +85,8 @@ class Pickler(cloudpickle.Pickler):
 
 def pickled(item: object) -> bytes:
     """Pickle an object by value, with everything it needs from the user's own modules."""
-    own = [module for name, module in list(sys.modules.items()) if is_local(name) and isinstance(module, ModuleType)]
     registered = []
-    for module in own:
+    for module in _local_modules():
         try:
             if module.__name__ != "__main__" and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
                 cloudpickle.register_pickle_by_value(module)

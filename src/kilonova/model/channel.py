@@ -592,10 +592,9 @@ class ChannelState:
 
     def _encoded_otherwise(self, number: int) -> bool:
         """Return whether the channel had another encoding at a point; strong deltas occur in channels of any."""
-        settled = self.settled(number)
-        ends = self._ends.get(settled, ())
-        found = {merge_encoding(block.encoding) for block in ends if not isinstance(block.encoding, Removal)}
-        return not found <= {merge_encoding(self.channel.encoding), Changes()}
+        ends = self._ends.get(self.settled(number), ())
+        found = {block.encoding for block in ends if not isinstance(block.encoding, Removal | Changes)}
+        return not found <= {self.channel.encoding}
 
     def may_remove(self, start: int, end: int) -> bool:
         """Return whether the change between two points may remove rows (mode INSERTS requires that it does not)."""
