@@ -115,10 +115,10 @@ class _Held:
         writing = project.catalog.writing
 
         @contextmanager
-        def timed() -> Iterator[Transaction]:
+        def timed(*, brief: bool = False) -> Iterator[Transaction]:
             began = None
             try:
-                with writing() as tx:
+                with writing(brief=brief) as tx:
                     began = time.perf_counter()
                     yield tx
             finally:

@@ -165,6 +165,20 @@ def test_much_is_loaded_before_the_transaction_that_starts_a_run(stage: Stage, m
     assert planner.brief == [True, False, False]
 
 
+def test_what_another_process_has_written_since_is_loaded_before_it_too(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Stage(replace(stage.process, environment=_fresh(stage)), stage.clock)
+    for _ in range(2):
+        Planner().run(other)
+    for _ in range(3):
+        Planner().run(stage)
+    monkeypatch.setattr(channel_store, "_LISTED", 3)
+    planner = Planner()
+    planner.run(other)
+    assert planner.brief == [True, False, False]
+
+
 def test_lost_runs_are_recovered_before_a_run_is_planned(stage: Stage) -> None:
     with stage.process.catalog.writing() as tx:
         lost, _ = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("source",), owner="lost", lease=LEASE)

@@ -197,8 +197,11 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
             states[row.name] = before.state
         else:
             changed[number] = each
-            new = max(0, row.newest - fingerprints[number].origin)
-            listed += new if before is None else len(before.state.points) + len(before.state.blocks)
+            last = fingerprints[number].origin
+            if before is not None and before.state.points:
+                listed += len(before.state.points) + len(before.state.blocks)
+                last = before.state.points[-1].number
+            listed += max(0, row.newest - last)
     if tx.brief and listed > _LISTED:
         raise NotCached
     since = dict.fromkeys(changed, 0)
