@@ -36,12 +36,12 @@ def _local_modules() -> list[ModuleType]:
     """Return the imported modules of the user's project."""
     every = list(sys.modules.items())
     for name, module in every:
-        if name not in _JUDGED or _JUDGED[name][0] is not module:
-            _JUDGED[name] = module, isinstance(module, ModuleType) and is_local(name)
-    return [module for name, module in every if _JUDGED[name][1]]
+        if name not in _CHECKED_MODULES or _CHECKED_MODULES[name][0] is not module:
+            _CHECKED_MODULES[name] = module, isinstance(module, ModuleType) and is_local(name)
+    return [module for name, module in every if _CHECKED_MODULES[name][1]]
 
 
-_JUDGED: dict[str, tuple[ModuleType, bool]] = {}
+_CHECKED_MODULES: dict[str, tuple[ModuleType, bool]] = {}
 """Modules by name, and whether they are local: a task looks at all of them, which are thousands."""
 
 
