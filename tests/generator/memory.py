@@ -37,7 +37,7 @@ from kilonova.model.encoding import (
     delta_schema,
     key_of,
 )
-from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, KeyLookup, ReadPlan, SnapshotRead
 from kilonova.model.schema import Column, Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
@@ -125,7 +125,7 @@ class Memory:
     # Reading
 
     @property
-    def shared(self) -> Callable[[ReadPlan, bool], Rows]:
+    def shared(self) -> Callable[[ReadPlan, bool, KeyLookup | None], Rows]:
         raise NotImplementedError
 
     def open(self, reading: ReadPlan) -> Rows:

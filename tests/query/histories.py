@@ -30,7 +30,7 @@ from kilonova.query.properties import RelationFacts
 from kilonova.query.rendering import render
 from kilonova.query.rules import OF_CHANGE, OF_RUN, adapt
 from kilonova.query.syntax import with_ports
-from kilonova.query.tree import WEIGHT, names
+from kilonova.query.tree import WEIGHT, Scan, names
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 
 Row = tuple[Any, ...]
@@ -254,9 +254,18 @@ class View:
         if WEIGHT in names(tree):
             item = replace(item, encoding=Changes())
         self.world.put(item.channel, old, old)
-        sql = render(without_hints(tree), lambda s: f"{s.channel}_{s.at.value}{'__weighed' if s.weighed else ''}")
+        sql = render(without_hints(tree), table)
         columns, _, rows = self.world.asked(sql)
         return applied(item, old, [dict(zip(columns, values, strict=True)) for values in rows])
+
+
+def table(scan: Scan) -> str:
+    """What a scan reads: a table, or only the rows of it that it says are enough."""
+    whole = f"{scan.channel}_{scan.at.value}{'__weighed' if scan.weighed else ''}"
+    if scan.lookup is None:
+        return whole
+    values = " UNION ALL ".join(f"SELECT `{column}` FROM {channel}_change" for channel, column in scan.lookup.values)
+    return f"(SELECT * FROM {whole} WHERE `{scan.lookup.column}` IN ({values}))"
 
 
 def about(rows: Iterable[Row]) -> Bag:

@@ -20,6 +20,7 @@ from kilonova.query.column_pruning import narrow_to, prune_columns
 from kilonova.query.delta_rules import delta_of_tree
 from kilonova.query.eager_aggregation import aggregate_early, met_early
 from kilonova.query.join_ordering import order_joins, without_hints
+from kilonova.query.key_lookups import look_up_keys
 from kilonova.query.key_restriction import KeySet, restrict_to_keys
 from kilonova.query.parsing import parse_query
 from kilonova.query.predicate_pushdown import push_predicates
@@ -29,7 +30,7 @@ from kilonova.query.redundant_equalities import drop_redundant_equalities
 from kilonova.query.rendering import render
 from kilonova.query.tree import WEIGHT, Aggregate, Join, Kind, Node, Side, inputs, names, with_inputs
 from kilonova.query.weighted_reads import read_with_weights
-from tests.query.histories import KNOWN, TABLES, World, filled, mutated, value
+from tests.query.histories import KNOWN, TABLES, World, filled, mutated, table, value
 
 FOLDER = Path(__file__).parent / "rules"
 SIZES = {"r": 1000, "t": 10, "u": 100, "g": 1}
@@ -74,7 +75,7 @@ def change(node: Node | None) -> Node:
 MOVED = frozenset({"r", "t"})
 """The channels that change, where a rule is about a change."""
 
-OF_CHANGES = ("before_after", "delta_rules")
+OF_CHANGES = ("before_after", "delta_rules", "key_lookups")
 """Rules that give the change of a query's rows, not the rows."""
 
 RULES: dict[str, Callable[[Node], Node]] = {
@@ -87,6 +88,9 @@ RULES: dict[str, Callable[[Node], Node]] = {
     "redundant_equalities": lambda node: drop_redundant_equalities(node, KNOWN),
     "weighted_reads": lambda node: without_hints(
         read_with_weights(hinted(merge_projections(node)), frozenset({"r", "u"}))
+    ),
+    "key_lookups": lambda node: without_hints(
+        look_up_keys(change(delta_of_tree(merge_projections(node), MOVED, KNOWN)), KNOWN)
     ),
     "key_restriction": lambda node: without_hints(restricted(merge_projections(node))[0]),
     "before_after": lambda node: without_hints(change(differing(merge_projections(node)))),
@@ -107,7 +111,7 @@ def pairs(name: str) -> list[tuple[str, str, str]]:
 def rewritten(name: str, text: str) -> str:
     """SQL out."""
     tree = RULES[name](parse_query(text, KNOWN))
-    return render(tree, lambda scan: f"{scan.channel}_{scan.at.value}{'__weighed' if scan.weighed else ''}")
+    return render(tree, table)
 
 
 CASES = [pytest.param(name, given, made, id=f"{name}: {title}") for name in RULES for title, given, made in pairs(name)]

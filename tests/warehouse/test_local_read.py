@@ -53,6 +53,7 @@ class History:
         channel = Channel(name="c", schema=self.schema, encoding=encoding)
         self.state = ChannelState(channel=channel, points=(), blocks=())
         self.rows: list[tuple[Any, ...]] = []
+        self.expected: int | None = None
 
     def warehouse(self, **sizes: int) -> Warehouse:
         return Warehouse(self.spark, self.storage, self.identity, _no_functions, LayoutThresholds(**sizes))
@@ -64,7 +65,15 @@ class History:
         old = self.state.snapshot(point - 1)
         kind = Base(point) if base else Delta(point - 1, point)
         name = BlockName(point, "")
-        plan = WritePlan(name=name, kind=kind, schema=schema, encoding=self.encoding, old=old, derived=not base)
+        plan = WritePlan(
+            name=name,
+            kind=kind,
+            schema=schema,
+            encoding=self.encoding,
+            old=old,
+            derived=not base,
+            expected=self.expected,
+        )
         if base:
             columns, rows = schema, self._new(schema, count)
         elif strong:

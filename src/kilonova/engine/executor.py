@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,8 +64,8 @@ from kilonova.model.bound import InconsistencyBound, inconsistency_state
 from kilonova.model.channel import declared_output
 from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.event import EventKind
-from kilonova.model.logic import Compiled, InputRead
-from kilonova.model.read_plan import SnapshotRead
+from kilonova.model.logic import Compiled, InputLookup, InputRead
+from kilonova.model.read_plan import KeyLookup, SnapshotRead
 from kilonova.model.required_columns import describe_columns
 from kilonova.model.run import RefreshMethod, RunInput, RunOutput
 from kilonova.model.schema import Schema, identified
@@ -592,7 +592,7 @@ class _Execution:
             schema = identified(columns, state.current.schema, newest, renamed=compiled.renamed)
             return (removal(state, point, self._run.name_block(name), condition, schema),)
         by_port = {each.port.name: each for each in inputs}
-        frames = {name: self._frame(by_port[read.port], read) for name, read in compiled.inputs.items()}
+        frames = {name: self._frame(by_port, read) for name, read in compiled.inputs.items()}
         results = invoke(self._warehouse, task, compiled.executable, frames)
         schemas = [self._schema(choice, compiled, *pair) for pair in zip(task.writes, results, strict=True)]
         new = [each for each in inputs if each.port.mode.advances] if derived else inputs
@@ -662,13 +662,13 @@ class _Execution:
         frames = {name: self._warehouse.open(replace(each, base=None, deltas=())) for name, each in snapshots.items()}
         return self._warehouse.schema_of(self._warehouse.sql(query, frames))
 
-    def _frame(self, feed: PortInput, read: InputRead) -> Any:
+    def _frame(self, by_port: Mapping[str, PortInput], read: InputRead) -> Any:
+        feed = by_port[read.port]
         reading = feed.reading
         try:
             if read.stored:
-                return self._warehouse.shared(
-                    reading.complete if isinstance(reading, SnapshotRead) else reading, read.weighed
-                )
+                whole = reading.complete if isinstance(reading, SnapshotRead) else reading
+                return self._warehouse.shared(whole, read.weighed, _key_lookup(by_port, read.lookup))
             frame = self._warehouse.open(reading)
         except BlockDamaged as error:
             raise error.with_context(channel=feed.port.channel) from None
@@ -704,6 +704,14 @@ class _Execution:
             return write_output(self._warehouse, output)
         except KilonovaError as error:
             raise error.with_context(channel=channel) from error.__cause__
+
+
+def _key_lookup(by_port: Mapping[str, PortInput], lookup: InputLookup | None) -> KeyLookup | None:
+    """Return which rows of an input are enough, by the read plans of the ports."""
+    if lookup is None:
+        return None
+    values = tuple((by_port[port].reading, column) for port, column in lookup.values)
+    return KeyLookup(column=lookup.column, values=values, columns=lookup.columns)
 
 
 def _together(migrated: VariantChoice, following: VariantChoice, why: str) -> VariantChoice | None:

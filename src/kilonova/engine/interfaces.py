@@ -15,7 +15,7 @@ from kilonova.model.block import Block, BlockName, External
 from kilonova.model.column_mapping import ColumnMapping
 from kilonova.model.encoding import Encoding
 from kilonova.model.progress import TaskCount
-from kilonova.model.read_plan import ReadPlan, SnapshotRead
+from kilonova.model.read_plan import KeyLookup, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
@@ -90,8 +90,8 @@ class WarehouseInterface(BlockStore, Protocol[Frame]):
         """Return the rows of a read plan: those of the relation, or of a delta with its control columns."""
 
     @property
-    def shared(self) -> Callable[[ReadPlan, bool], Frame]:
-        """Variant of `open` for the inputs of views; with weights if requested."""
+    def shared(self) -> Callable[[ReadPlan, bool, KeyLookup | None], Frame]:
+        """Variant of `open` for the inputs of views; with weights if requested, and only rows that are enough."""
 
     def inserts(self, changes: Frame, schema: Schema) -> Frame:
         """Return the rows of a strong delta that is known to remove none."""

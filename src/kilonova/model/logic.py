@@ -37,6 +37,21 @@ class Executable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class InputLookup:
+    """Rows of an input that are enough; see `kilonova.model.read_plan.KeyLookup`.
+
+    Attributes:
+        column: the first column of the key of its channel.
+        values: ports that read changes, each with a column that has the values.
+        columns: the columns to read.
+    """
+
+    column: str
+    values: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InputRead:
     """Input of an executable.
 
@@ -44,11 +59,13 @@ class InputRead:
         port: the port that it reads.
         stored: whether it reads selected columns, state columns among them, directly from the files.
         weighed: whether weighted rows are read, which add up to the port's rows.
+        lookup: which rows and columns are enough; None for all.
     """
 
     port: str
     stored: bool = False
     weighed: bool = False
+    lookup: InputLookup | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,4 +94,19 @@ class ChangesRead:
         return tuple(dict.fromkeys((*self.old.blocks, *self.delta.blocks)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLookup:
+    """Rows of a snapshot that are enough for a change; a reader may give others as well.
+
+    Attributes:
+        column: the first column of the key.
+        values: changes, each with a column: rows with other values than these have in it may be left out.
+        columns: the columns to read.
+    """
+
+    column: str
+    values: tuple[tuple[ReadPlan, str], ...]
+    columns: tuple[str, ...]
+
+
 ReadPlan = SnapshotRead | DeltaRead | DiffRead | ChangesRead

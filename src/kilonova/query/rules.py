@@ -12,6 +12,7 @@ from collections.abc import Callable
 from kilonova.model.logic import RunScale
 from kilonova.query.column_pruning import narrow_to, prune_columns
 from kilonova.query.join_ordering import order_joins, without_hints
+from kilonova.query.key_lookups import look_up_keys
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.predicate_pushdown import push_predicates
 from kilonova.query.projection_merging import merge_projections
@@ -38,6 +39,7 @@ OF_RUN: tuple[Rule, ...] = (
 OF_CHANGE: tuple[Rule, ...] = (
     lambda node, known, run: read_with_weights(node, run.layered),
     lambda node, known, run: drop_redundant_weights(node, known),
+    lambda node, known, run: look_up_keys(node, known),
     lambda node, known, run: drop_redundant_equalities(node, known),
     lambda node, known, run: without_hints(node) if run.scale is RunScale.SHUFFLE else node,
 )

@@ -69,6 +69,19 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """Values of a column, of which rows with other values need not be read.
+
+    Attributes:
+        column: the column of the channel, the first of its key.
+        values: channels, each with a column of it that has the values in its change.
+    """
+
+    column: str
+    values: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """Rows of a channel.
 
@@ -77,12 +90,14 @@ class Scan:
         columns: the channel's columns that are read, each with its name in the tree.
         at: the state that is read.
         weighed: whether the rows are read as weighted rows that add up to them.
+        lookup: which rows are enough; None for all. Only in the change of a run, never stored.
     """
 
     channel: str
     columns: tuple[tuple[str, str], ...]
     at: At = At.NEW
     weighed: bool = False
+    lookup: Lookup | None = None
 
     @property
     def weighs(self) -> bool:

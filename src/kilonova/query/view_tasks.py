@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Custom, delta_schema
-from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
+from kilonova.model.logic import Compilation, Compiled, InputLookup, InputRead, RunScale, Sql
 from kilonova.model.read_plan import DeltaRead, ReadPlan, SnapshotRead
 from kilonova.model.required_columns import RequiredColumn
 from kilonova.model.row_count import RowCount
@@ -257,10 +257,35 @@ def delta_query(tree: Node, channel: Channel, complete: Schema, scale: RunScale)
         complete: its columns, including those stored in addition.
         scale: the scale of the run.
     """
-    sql = with_ports(tree, input_name, alone=scale is RunScale.SINGLE_PARTITION)
+    inputs = _named_inputs(tree)
+    sql = with_ports(tree, lambda scan: inputs[_without_columns(scan)], alone=scale is RunScale.SINGLE_PARTITION)
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
-    reads = {input_name(scan): InputRead(port_name(scan.channel, scan.at), True, scan.weighed) for scan in scans(tree)}
+    columns: dict[str, set[str]] = {}
+    for scan in scans(tree):
+        columns.setdefault(inputs[_without_columns(scan)], set()).update(name for name, _ in scan.columns)
+    reads = {name: _input_read(scan, columns[name]) for scan, name in inputs.items()}
     return DeltaQuery(cast_columns(sql, wanted), reads)
+
+
+def _named_inputs(tree: Node) -> dict[Scan, str]:
+    """Return the inputs of a query, as scans without columns, with their names."""
+    named: dict[Scan, str] = {}
+    for scan in map(_without_columns, scans(tree)):
+        named.setdefault(scan, input_name(scan) if scan.lookup is None else f"{input_name(scan)}__some_{len(named)}")
+    return named
+
+
+def _without_columns(scan: Scan) -> Scan:
+    return replace(scan, columns=())
+
+
+def _input_read(scan: Scan, columns: Collection[str]) -> InputRead:
+    """Return what is read for an input of a query, of which some columns are used."""
+    port, lookup = port_name(scan.channel, scan.at), scan.lookup
+    if lookup is None:
+        return InputRead(port, True, scan.weighed)
+    values = tuple((port_name(channel, At.CHANGE), column) for channel, column in lookup.values)
+    return InputRead(port, True, scan.weighed, InputLookup(lookup.column, values, tuple(sorted(columns))))
 
 
 def relation_of(tree: Node, channel: Channel) -> MaterializedRelation:

@@ -34,6 +34,8 @@ class LayoutThresholds:
         local_check_max: blocks up to this expected size have their keys checked in this process after they are written,
             larger ones by the Spark job that writes them; an upsert that is compared as a whole is so in this process
             up to this size.
+        lookup_min: snapshots of at least this size are not read whole by a change that needs few of their rows, which
+            are looked up by key in this process; where Spark runs on other machines, only up to `local_check_max`.
     """
 
     bucketing_min: int = 32 << 20
@@ -42,6 +44,7 @@ class LayoutThresholds:
     single_task_max: int = 8 << 20
     full_compare_max: int = 16 << 20
     local_check_max: int = 256 << 20
+    lookup_min: int = 1 << 20
 
 
 def buckets_for(expected: int, base: Block | None, sizes: LayoutThresholds) -> int:

@@ -37,6 +37,7 @@ class SizesSection(_Section):
     single_task_max: int = Field(default=8 << 20, ge=0)
     full_compare_max: int = Field(default=16 << 20, ge=0)
     local_check_max: int = Field(default=256 << 20, ge=0)
+    lookup_min: int = Field(default=1 << 20, ge=0)
 
 
 class RetrySection(_Section):

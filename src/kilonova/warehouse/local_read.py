@@ -71,7 +71,7 @@ class SmallReader:
             StorageFailed: a block cannot be read.
         """
         rows = self._tables.rows(reading, as_stored=True, weighed=weighed)
-        return None if rows is None else _rows(self._spark, rows, _schema(reading))
+        return None if rows is None else derived_rows(self._spark, rows, _schema(reading))
 
 
 class SmallTables:
@@ -151,7 +151,7 @@ def _schema(reading: ReadPlan) -> Schema:
     return reading.schema
 
 
-def _rows(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
+def derived_rows(spark: SparkSession, rows: pa.Table, schema: Schema) -> DataFrame:
     """Return rows with columns of a schema, and control columns, as a frame for derived logic."""
     if rows.nbytes <= _LITERAL or type(spark) is not SparkSession:  # on Connect they are always values
         return _values(spark, rows, schema)
@@ -207,7 +207,7 @@ class _Merge:
                 changes = self._chain(deltas, encoding, as_stored=False)
                 if isinstance(encoding, Upsert):
                     return upsert_changes(changes, [self._snapshot(old.base, old.deltas, old.encoding)], encoding.key)
-                return _weighted(changes) if isinstance(encoding, Append) else changes
+                return weighted(changes) if isinstance(encoding, Append) else changes
 
     def weighed(self, reading: SnapshotRead) -> pa.Table:
         """Return a snapshot as weighted rows that sum up to it: its base and its strong deltas as stored."""
@@ -244,11 +244,11 @@ class _Merge:
 
     def _with_weights(self, rows: pa.Table, deltas: Sequence[Block]) -> pa.Table:
         """Return rows and those of append and changes blocks, with their weights."""
-        parts = [_weighted(rows)]
+        parts = [weighted(rows)]
         for block in deltas:
             match block.encoding:
                 case Append():
-                    parts.append(_weighted(self._stored(block)))
+                    parts.append(weighted(self._stored(block)))
                 case Changes():
                     parts.append(completed(self.tables[block.name], self.schema.plus(WEIGHT)))
                 case _:
@@ -277,7 +277,7 @@ def _as_delta(rows: pa.Table, encoding: Encoding) -> pa.Table:
         case Upsert():
             return _marked(rows)
         case Changes():
-            return _weighted(rows)
+            return weighted(rows)
         case _:
             raise _LeftToSpark
 
@@ -287,7 +287,7 @@ def _marked(rows: pa.Table) -> pa.Table:
     return rows.append_column(DELETED[0], pa.repeat(pa.scalar(False), rows.num_rows))
 
 
-def _weighted(rows: pa.Table) -> pa.Table:
+def weighted(rows: pa.Table) -> pa.Table:
     """Return rows as those that a strong delta adds."""
     return rows.append_column(WEIGHT[0], pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
 

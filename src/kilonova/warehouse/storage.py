@@ -432,6 +432,16 @@ class Storage:
                         parts.append(pa.Table.from_batches([batch]).select(columns))
             return pa.concat_tables(parts)
 
+    @contextmanager
+    def opened(self, block: BlockName, file: StoredFile) -> Iterator[parquet.ParquetFile]:
+        """Open a file of a block, to read some row groups of it.
+
+        Raises:
+            StorageFailed: the file cannot be read.
+        """
+        with self._reading(block), self._fs.open(f"{self._place(block)}/{file.name}", "rb") as opened:
+            yield parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+
     def size_where(self, block: BlockName, files: Iterable[StoredFile], where: pc.Expression) -> int:
         """Return the uncompressed size in bytes of the parts of a block's files that may have rows with a condition.
 

@@ -38,7 +38,7 @@ from kilonova.model.encoding import (
     merge_encoding,
 )
 from kilonova.model.ingest_columns import FILE, INGESTED
-from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, KeyLookup, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds, Strategy, buckets_for, strategy, tasks_for, together
@@ -49,9 +49,10 @@ from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, renamed
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.frame_views import FrameViews
 from kilonova.warehouse.guards import Misplaced
+from kilonova.warehouse.key_lookup import KeyReader, can_look_up
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged, write_merged_deltas
-from kilonova.warehouse.local_read import SmallReader, is_small_reading
+from kilonova.warehouse.local_read import SmallReader, derived_rows, is_small_reading, weighted
 from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
@@ -63,6 +64,9 @@ _SHARED = 256
 
 _VALUES = 64
 """Number of those whose frames have their rows, which take up to 4 MB of memory each."""
+
+_FOUND = 16
+"""Number of frames of rows looked up by key that are cached, which take up to 16 MB of memory each."""
 
 
 class Warehouse:
@@ -94,12 +98,14 @@ class Warehouse:
         self._verification = Verification(storage, checksums=checksums)
         self._blocks = Blocks(spark, storage, identity, _external, self._verification)
         self._small = SmallReader(spark, storage)
+        self._by_key = KeyReader(storage)
         self._held: dict[ReadPlan, DataFrame] = {}
         self._large: set[Schema] = set()  # columns of results that were larger than expected: they will be again
         self._views = FrameViews(spark)
         self._empty = lru_cache(maxsize=_SHARED)(lambda schema: self._views.keep(self._blocks.empty(schema)))
         self._kept = lru_cache(maxsize=_SHARED)(self._shared)
         self._kept_values = lru_cache(maxsize=_VALUES)(self._shared_values)
+        self._kept_rows = lru_cache(maxsize=_FOUND)(self._found_rows)
 
     def counting(self, name: str) -> AbstractContextManager[job_tracking.JobTracker | job_tracking.ConnectOperations]:
         """Track this thread's Spark work within a `with` block, under this name in the Spark UI."""
@@ -215,19 +221,40 @@ class Warehouse:
         rows = self._snapshot(old, own).select(*(column(name).alias(names.get(name, name)) for name in kept))
         return conform(rows, schema)
 
-    def shared(self, reading: ReadPlan, weighed: bool) -> DataFrame:
+    def shared(self, reading: ReadPlan, weighed: bool, lookup: KeyLookup | None = None) -> DataFrame:
         """Return the rows of a read plan for views, as `open` or `weighed`.
 
         Frames are cached: several views read the same plan, building a frame may take longer than a job over it, and
         blocks never change. Strong deltas are read as stored: they may remove and add unchanged rows.
+
+        Args:
+            reading: the read plan.
+            weighed: whether to return weighted rows that add up to it.
+            lookup: which rows are enough; None for all. They are read by key in this process where that pays.
         """
         self._verification.check(reading.blocks)
+        if lookup is not None and isinstance(reading, SnapshotRead) and self._looks_up(reading, lookup):
+            rows = self._kept_rows(reading, weighed, lookup)
+            if rows is not None:
+                return rows
         for block in reading.blocks:
             if block.external is not None:
                 check_files_unchanged(block.external)
         here = self.sizes.local_check_max > 0 and is_small_reading(reading)
         values = self._kept_values(reading, weighed) if here else None
         return self._kept(reading, weighed) if values is None else values
+
+    def _looks_up(self, snapshot: SnapshotRead, lookup: KeyLookup) -> bool:
+        """Return whether rows of a snapshot are looked up by key in this process."""
+        size = sum(block.statistics.bytes for block in snapshot.blocks)
+        near = self.sizes.local_check_max > 0 and (size <= self.sizes.local_check_max or self._is_local_mode())
+        return near and can_look_up(snapshot, lookup, self.sizes.lookup_min)
+
+    def _found_rows(self, snapshot: SnapshotRead, weighed: bool, lookup: KeyLookup) -> DataFrame | None:
+        rows = self._by_key.rows(snapshot, lookup)
+        if rows is None or snapshot.schema is None:
+            return None
+        return self._views.keep(derived_rows(self.spark, weighted(rows) if weighed else rows, snapshot.schema))
 
     def _shared_values(self, reading: ReadPlan, weighed: bool) -> DataFrame | None:
         values = self._small.shared(reading, weighed)
