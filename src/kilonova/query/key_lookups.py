@@ -112,8 +112,8 @@ class _LookUps:
         if node.kind is Kind.FULL:
             return with_inputs(node, tuple(self.restricted(each, {}) for each in inputs(node)))
         left, right = self._columns(node.left), self._columns(node.right)
-        to_left = {name: values for name, values in wanted.items() if name in names(node.left)}
-        inner = node.kind is Kind.INNER
+        own, inner = frozenset(names(node.left)), node.kind is Kind.INNER
+        to_left = {name: values for name, values in wanted.items() if name in own}
         to_right = {name: values for name, values in wanted.items() if inner and name not in to_left}
         pairs = _same(node.condition, left, right)
         for one, other in pairs:
