@@ -73,10 +73,8 @@ class _LookUps:
         match node:
             case Scan():
                 return self._scan(node, wanted)
-            case Projection():
-                sources = {item.name: item.value.name for item in node.items}
-                below = {source: values for name, values in wanted.items() if (source := sources[name]) is not None}
-                return replace(node, input=self.restricted(node.input, below))
+            case Projection(items=items) | Aggregate(keys=items):
+                return replace(node, input=self.restricted(node.input, _in_input(items, wanted)))
             case Filter():
                 return replace(node, input=self.restricted(node.input, wanted))
             case Explode():
@@ -85,10 +83,6 @@ class _LookUps:
             case Window():
                 partition = {value.name for value in node.partition}
                 below = {name: values for name, values in wanted.items() if name in partition}
-                return replace(node, input=self.restricted(node.input, below))
-            case Aggregate():
-                sources = {item.name: item.value.name for item in node.keys}
-                below = {source: values for name, values in wanted.items() if (source := sources.get(name)) is not None}
                 return replace(node, input=self.restricted(node.input, below))
             case Union():
                 return replace(node, inputs=tuple(self._part(node, each, wanted) for each in node.inputs))
@@ -139,12 +133,11 @@ class _LookUps:
                     for source, name in node.columns
                     if types.get(source)
                 }
-            case Projection():
-                return _passed(node.items, self._columns(node.input))
+            case Projection(items=items) | Aggregate(keys=items):
+                below = self._columns(node.input)
+                return {item.name: below[item.value.name or ""] for item in items if item.value.name in below}
             case Filter() | Explode() | Window() | Top():
                 return self._columns(node.input)
-            case Aggregate():
-                return _passed(node.keys, self._columns(node.input))
             case Union():
                 return self._united(node)
             case Join():
@@ -178,9 +171,9 @@ class _LookUps:
         return {name: found[name] for name in left} if node.kind is Kind.SEMI else found
 
 
-def _passed(items: Iterable[Item], below: _Columns) -> _Columns:
-    """Return the known properties of columns that are passed through."""
-    return {item.name: below[item.value.name or ""] for item in items if item.value.name in below}
+def _in_input(items: Iterable[Item], wanted: Mapping[str, Values]) -> Mapping[str, Values]:
+    """Return the columns that are wanted as those of the input that are passed through, or grouped by."""
+    return {item.value.name: wanted[item.name] for item in items if item.name in wanted and item.value.name is not None}
 
 
 def _same(condition: Scalar | None, left: _Columns, right: _Columns) -> Iterable[tuple[str, str]]:

@@ -271,7 +271,7 @@ def _named_inputs(tree: Node) -> dict[Scan, str]:
     """Return the inputs of a query, as scans without columns, with their names."""
     named: dict[Scan, str] = {}
     for scan in map(_without_columns, scans(tree)):
-        named.setdefault(scan, input_name(scan) if scan.lookup is None else f"{input_name(scan)}__some_{len(named)}")
+        named.setdefault(scan, input_name(scan) if scan.lookup is None else f"{input_name(scan)}__by_key_{len(named)}")
     return named
 
 

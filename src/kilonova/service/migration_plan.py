@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import DeclarationError
@@ -16,7 +17,7 @@ from kilonova.query.column_renaming import with_new_names
 from kilonova.query.migration.migration import NoMigration
 from kilonova.query.tree_json import tree_to_json
 from kilonova.query.view_migration import derive_takeover, derive_variants
-from kilonova.query.view_tasks import change_of, known_of
+from kilonova.query.view_tasks import ViewChange, change_of, known_of
 from kilonova.schedule.due import TaskState
 
 
@@ -183,9 +184,20 @@ def _variants(
     if renamed:
         old = replace(old, stored=tree_to_json(with_new_names(old.tree, renamed)))
     (name,) = task.writes
-    read = {each: states[each].current for each in (*written.task.reads, *task.reads, name)}
-    whole = _has_other_key(states[name], declared[name])
-    return derive_variants(old, new, written.logic, states[name].current, known_of(read), whole=whole)
+    read = tuple(states[each].current for each in dict.fromkeys((*written.task.reads, *task.reads, name)))
+    return _derived(old, new, written.logic, states[name].current, read, _has_other_key(states[name], declared[name]))
+
+
+@lru_cache(maxsize=1024)
+def _derived(
+    old: ViewChange, new: ViewChange, from_version: int, own: Channel, read: tuple[Channel, ...], whole: bool
+) -> tuple[Variant, ...] | NoMigration:
+    """Return the migrations of a relation of a view, as `derive_variants`.
+
+    They are cached because a workflow is planned twice, the second time under the writers' lock.
+    """
+    known = known_of({channel.name: channel for channel in read})
+    return derive_variants(old, new, from_version, own, known, whole=whole)
 
 
 def _has_other_key(state: ChannelState, declared: Channel) -> bool:
