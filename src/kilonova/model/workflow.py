@@ -112,6 +112,10 @@ class WorkflowDefinition:
             raise DeclarationError("there is no such channel", channel=name, hint=hint)
         return self._channels[name]
 
+    def declares(self, channel: str) -> bool:
+        """Return whether there is a channel of that name."""
+        return channel in self._channels
+
     def writers(self, channel: str) -> tuple[Task, ...]:
         """Return the tasks that write a channel; none for source channels."""
         return self._writers.get(channel, ())

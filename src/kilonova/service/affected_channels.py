@@ -17,7 +17,7 @@ from kilonova.model.schema import KEPT, quoted
 from kilonova.model.task import Task
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.properties import types
-from kilonova.query.tree import names, scans
+from kilonova.query.tree import channels, names, scans
 from kilonova.query.view_tasks import change_of, known_of
 
 
@@ -190,9 +190,15 @@ def _columns(
         variant = task.variants[0]
         text = variant.logic.text.format(**{port.name: quoted(port.channel) for port in variant.ports})
         return dict.fromkeys(selected_names(text)) or None
-    known = {name: state.current for name, state in states.items()}
-    known |= {each.name: each for each in workflow.channels if each.schema is not None or each.name not in known}
-    if any(known[scan.channel].schema is None for scan in scans(change.tree)):
+    read = {name: _channel(name, workflow, states) for name in channels(change.tree)}
+    if any(each.schema is None for each in read.values()):
         return dict.fromkeys(name for name in names(change.tree) if not name.startswith(KEPT))
-    found = types(change.tree, known_of({scan.channel: known[scan.channel] for scan in scans(change.tree)}))
+    found = types(change.tree, known_of(read))
     return {name: kind for name, kind in found.items() if not name.startswith(KEPT)}
+
+
+def _channel(name: str, workflow: WorkflowDefinition, states: Mapping[str, ChannelState]) -> Channel:
+    """Return a channel as it will be declared, with its present columns if those are not declared."""
+    if workflow.declares(name) and (workflow.channel(name).schema is not None or name not in states):
+        return workflow.channel(name)
+    return states[name].current

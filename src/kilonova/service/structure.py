@@ -227,8 +227,9 @@ def _rewiring(
     workflow: WorkflowDefinition,
     states: Mapping[str, ChannelState],
 ) -> Rewiring:
-    channels = {name: state.current for name, state in states.items()}
     task, cursors = known.task, dict(known.cursors)
+    used = {*task.reads, *task.writes, *(name for each in inputs for name in (each.old, each.new))}
+    channels = {name: states[name].current for name in used if name in states}
     for each in inputs:
         channels.setdefault(each.new, replace(channels[each.old], name=each.new))
         task = with_input_replaced(task, each.old, each.new, known_of(channels))
