@@ -49,7 +49,7 @@ def row(draw: random.Random, channel: str) -> tuple[Any, ...]:
 def change(project: Project, draw: random.Random, channel: str) -> None:
     """Upsert some rows, and delete others."""
     key = len(KEYS[channel])
-    rows = {each[:key]: each for each in (row(draw, channel) for _ in range(draw.randrange(1, 9)))}
+    rows = {each[:key]: each for each in (row(draw, channel) for _ in range(draw.randrange(4, 9)))}
     marked = [(*each, draw.random() < 0.3) for each in rows.values()]
     project.ingest(channel, project.warehouse.spark.createDataFrame(marked, f"{SCHEMAS[channel]}, _deleted boolean"))
 
@@ -101,12 +101,12 @@ def test_views_follow_random_changes(
                 change(project, draw, name)
             project.run()
             for _ in range(2):
-                for name in draw.choices([*SCHEMAS], k=draw.randrange(1, 4)):
+                for name in ("items", "orders", *draw.choices([*SCHEMAS], k=draw.randrange(3))):
                     change(project, draw, name)
                 if draw.random() < 0.3:
                     project.compact(draw.choice([*SCHEMAS]))
                 project.run()
                 assert_equal(project, views)
             assert not [event for event in project.events() if "was fully recomputed" in event.text]
-    assert {"id", "part"} <= {column for column, _ in found}
+    assert "id" in {column for column, _ in found}
     assert any(rows for _, rows in found)

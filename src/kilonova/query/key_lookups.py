@@ -1,4 +1,4 @@
-"""Look-ups by key: the rows of a channel that can matter to a change.
+"""Lookups by key: the rows of a channel that can matter to a change.
 
 A change is joined with channels by equalities. Where one of them compares the first column of a channel's key with a
 value of a change, directly or through other equalities, rows with other values match nothing. A scan says so with its
@@ -20,10 +20,10 @@ from kilonova.query.tree import (
     Item,
     Join,
     Kind,
-    Lookup,
     Node,
     Projection,
     Scan,
+    ScanLookup,
     Top,
     Union,
     Unit,
@@ -96,7 +96,7 @@ class _LookUps:
         if node.at is At.CHANGE or not key:
             return node
         values = next((wanted[name] for source, name in node.columns if source == key[0] and name in wanted), None)
-        return node if values is None else replace(node, lookup=Lookup(key[0], tuple(sorted(values))))
+        return node if values is None else replace(node, lookup=ScanLookup(key[0], tuple(sorted(values))))
 
     def _part(self, union: Union, part: Node, wanted: Mapping[str, Values]) -> Node:
         own = zip(union.columns, names(part), strict=True)

@@ -69,7 +69,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class ScanLookup:
     """Values of a column, of which rows with other values need not be read.
 
     Attributes:
@@ -97,7 +97,7 @@ class Scan:
     columns: tuple[tuple[str, str], ...]
     at: At = At.NEW
     weighed: bool = False
-    lookup: Lookup | None = None
+    lookup: ScanLookup | None = None
 
     @property
     def weighs(self) -> bool:

@@ -1,4 +1,4 @@
-"""Look-ups of rows by key in large snapshots, in this process, for changes that match few rows of what they join.
+"""Lookups of rows by key in large snapshots, in this process, for changes that match few rows of what they join.
 
 Spark reads the whole channel for such a join. Here the first column of the key is read alone, and of files sorted by
 key only the parts that may have the values; the other columns are read only where rows are found that no later block
@@ -65,7 +65,7 @@ class KeyReader:
         self._found = lru_cache(maxsize=_CACHED * _FILES)(self._keys_found)  # of all views that look up the same
 
     def rows(self, snapshot: SnapshotRead, lookup: KeyLookup) -> pa.Table | None:
-        """Return rows of a snapshot that `can_look_up`, with the columns of a look-up; None if there are many.
+        """Return rows of a snapshot that `can_look_up`, with the columns of a lookup; None if there are many.
 
         Args:
             snapshot: the snapshot.
