@@ -40,7 +40,6 @@ _MEMORY = 16 << 20
 _CACHED = 8
 """Number of sets of values that are cached, and of files with the places where each was found."""
 
-
 _FILES = 8
 """Number of files of each of these blocks, roughly."""
 
