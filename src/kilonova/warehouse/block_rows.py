@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -62,3 +64,14 @@ def as_upserts(block: Block, rows: pa.Table, columns: Schema) -> Sequence[pa.Tab
     removed = pc.less(rows[WEIGHT[0]], 0)
     signed = whole.append_column(DELETED[0], removed)
     return signed.filter(removed), signed.filter(pc.invert(removed))
+
+
+def last_places(keys: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the place of the last row of each key, in no order.
+
+    Keys are hashed, not sorted as in `local_merge.newest_rows`, which pads texts to the longest.
+    """
+    named = keys.rename_columns([f"k{place}" for place in range(keys.num_columns)])
+    places = named.append_column("place", pa.array(np.arange(keys.num_rows)))
+    last = places.group_by(named.column_names, use_threads=False).aggregate([("place", "max")])["place_max"]
+    return cast("npt.NDArray[np.int64]", last.to_numpy())

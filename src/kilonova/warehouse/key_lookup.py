@@ -25,7 +25,7 @@ from kilonova.model.encoding import DELETED, WEIGHT, Append, Changes, Upsert, ke
 from kilonova.model.read_plan import ChangesRead, DeltaRead, KeyLookup, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
-from kilonova.warehouse.block_rows import completed, names_of, with_new_names
+from kilonova.warehouse.block_rows import completed, last_places, names_of, with_new_names
 from kilonova.warehouse.storage import Storage
 
 _SHARE = 8
@@ -287,10 +287,7 @@ def _last_of_keys(found: Sequence[_Found]) -> list[Flags]:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(each.block.name for each in found))}
     ranks = np.repeat([2 * numbers[each.block.name] for each in found], counts) + ~deleted  # a block removes, then adds
     order = np.argsort(ranks, kind="stable")
-    names = [f"k{place}" for place in range(rows.num_columns - 1)]
-    keys = rows.drop_columns(DELETED[0]).rename_columns(names).take(pa.array(order))
-    places = keys.append_column("place", pa.array(np.arange(len(order))))
-    newest = order[places.group_by(names, use_threads=False).aggregate([("place", "max")])["place_max"].to_numpy()]
+    newest = order[last_places(rows.drop_columns(DELETED[0]).take(pa.array(order)))]
     last = np.zeros(len(order), dtype=bool)
     last[newest] = ~deleted[newest]
     return np.split(last, np.cumsum(counts)[:-1])

@@ -25,7 +25,7 @@ from kilonova.model.encoding import DELETED, WEIGHT, Append, Changes, Encoding, 
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
-from kilonova.warehouse.block_rows import as_upserts, completed, names_of, with_new_names
+from kilonova.warehouse.block_rows import as_upserts, completed, last_places, names_of, with_new_names
 from kilonova.warehouse.local_checks import upsert_changes
 from kilonova.warehouse.storage import Storage
 
@@ -293,15 +293,9 @@ def weighted(rows: pa.Table) -> pa.Table:
 
 
 def _newest(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """Return the last row of each key, in their order.
-
-    Keys are hashed, not sorted as in `local_merge.newest_rows`, which pads texts to the longest.
-    """
+    """Return the last row of each key, in their order."""
     rows = pa.concat_tables(parts)
-    keys = rows.select(list(key)).rename_columns([f"k{place}" for place in range(len(key))])
-    places = keys.append_column("place", pa.array(np.arange(rows.num_rows)))
-    last = places.group_by(keys.column_names, use_threads=False).aggregate([("place", "max")])["place_max"]
-    return rows.take(pa.array(np.sort(last.to_numpy())))
+    return rows.take(pa.array(np.sort(last_places(rows.select(list(key))))))
 
 
 def _added_up(rows: pa.Table) -> pa.Table:
