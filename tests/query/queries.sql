@@ -115,4 +115,9 @@ select a from r where a = 1 or b in (select b from r where a > 1);
 select r.a, t.v from r join t on (r.a, r.s) = (t.k, t.s);
 select r.a, t.v from r left join t on r.a = t.k and (r.b, r.s) = (t.a, t.s);
 select k from t where a > 0 and a not in (select a from r where (a, b) in ((1, 2), (null, 3)));
-select a from r where not (a, b) is null
+select a from r where not (a, b) is null;
+select r.b, t.v from r join t on r.a = t.k where t.s = 'x' and r.d < (select avg(o.d) from r o where o.a = t.k);
+select sum(r.b) z, count(*) n from r, u where u.k = r.a and u.x = 1 and r.d <= (select max(o.d) from r o where o.a = r.a);
+select r.b, (select count(*) from r o where o.a = t.k) n from r join t on t.k = r.a where t.a = 1 and t.s = 'x';
+select r.b from r join t on t.k = r.a where t.s = 'x' and not exists (select 1 from (select a, max(d) m from r group by a) q where q.a = t.k and q.m > r.d);
+select r.b, q.n from r join t on r.a = t.k join (select o.a, u.x, count(*) n from r o join u on o.b = u.k group by o.a, u.x) q on q.a = t.k and q.x = r.b where t.s = 'x'

@@ -19,6 +19,7 @@ from kilonova.query.before_after import diff_by_key
 from kilonova.query.column_pruning import narrow_to, prune_columns
 from kilonova.query.delta_rules import delta_of_tree
 from kilonova.query.eager_aggregation import aggregate_early, met_early
+from kilonova.query.group_restriction import restrict_groups
 from kilonova.query.join_ordering import order_joins, without_hints
 from kilonova.query.key_lookups import look_up_keys
 from kilonova.query.key_restriction import KeySet, restrict_to_keys
@@ -85,6 +86,7 @@ RULES: dict[str, Callable[[Node], Node]] = {
     "projection_merging": merge_projections,
     "join_ordering": lambda node: order_joins(merge_projections(node), frozenset({"r"}), SIZES, KNOWN),
     "eager_aggregation": lambda node: early(merge_projections(prune_columns(node))),
+    "group_restriction": lambda node: restrict_groups(merge_projections(prune_columns(node)), KNOWN),
     "redundant_equalities": lambda node: drop_redundant_equalities(node, KNOWN),
     "weighted_reads": lambda node: without_hints(
         read_with_weights(hinted(merge_projections(node)), frozenset({"r", "u"}))

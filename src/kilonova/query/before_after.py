@@ -30,7 +30,7 @@ from kilonova.query.tree import (
     names,
     with_inputs,
 )
-from kilonova.query.zset import to_rows, with_weight
+from kilonova.query.zset import to_distinct_rows, to_rows, with_weight
 
 
 def diff_by_key(node: Node, moved: frozenset[str], to: KeySet) -> Node | None:
@@ -66,13 +66,18 @@ class _Comparing:
         self._to = to
         self._after: Iterator[str] = (f"_after{number}_{names(to.node)[0]}" for number in count())
 
-    def of(self, node: Node) -> tuple[Node, str]:
-        """Return the tree with a Boolean column that is true for rows after the change, and that column's name."""
+    def of(self, node: Node, *, once: bool = False) -> tuple[Node, str]:
+        """Return the tree with a Boolean column that is true for rows after the change, and that column's name.
+
+        Args:
+            node: the tree.
+            once: whether it does not matter how often it has a row.
+        """
         if not self._moves(node):
             after = next(self._after)
             return Explode(node, _BOTH, False, (after,)), after
         if self._plain(node):
-            return self._read(node)
+            return self._read(node, once)
         match node:
             case Filter() | Explode():
                 below, after = self.of(node.input)
@@ -115,7 +120,7 @@ class _Comparing:
         """Return whether a plain tree is restricted to the touched keys."""
         return self._unrestricted(node) is not None or any(map(self._few, inputs(node)))
 
-    def _read(self, node: Node) -> tuple[Node, str]:
+    def _read(self, node: Node, once: bool) -> tuple[Node, str]:
         """Read a channel once: old rows count for both states, unless the change removes them."""
         if not self._few(node):
             raise _TwoPasses
@@ -124,7 +129,8 @@ class _Comparing:
         every = (*columns, after, WEIGHT)
         before = Projection(Explode(with_weight(self._at(node, At.OLD), 1), _BOTH, False, (after,)), kept(every))
         change = Projection(self._at(node, At.CHANGE), (*kept(columns), Item(after, _TRUE), *kept((WEIGHT,))))
-        return to_rows(Union((before, change), every), (*columns, after)), after
+        added_up = to_distinct_rows if once else to_rows
+        return added_up(Union((before, change), every), (*columns, after)), after
 
     def _at(self, node: Node, when: At) -> Node:
         """Return a plain tree over other rows of its channel, with their weights if they have any."""
@@ -163,7 +169,7 @@ class _Comparing:
         left, after = self.of(node.left)
         if node.kind is not Kind.FULL and not self._moves(node.right):
             return replace(node, left=left), after
-        right, other = self.of(node.right)
+        right, other = self.of(node.right, once=node.kind in (Kind.SEMI, Kind.ANTI))
         own = node.condition.conjuncts() if node.condition is not None else ()
         made = replace(node, left=left, right=right, condition=and_((*own, eq(column(after), column(other)))))
         if node.kind is not Kind.FULL:

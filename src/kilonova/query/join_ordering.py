@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kilonova.query.expression import Scalar, and_, column, eq
-from kilonova.query.properties import Known, equi_pairs, single, types
+from kilonova.query.properties import Known, equal_columns, equi_pairs, single, types
 from kilonova.query.tree import Join, Kind, Node, Side, channels, inputs, names, with_inputs
 
 
@@ -107,15 +107,8 @@ def join_in_order(first: Node, rest: Iterable[Node], conditions: tuple[Scalar, .
 
 def _implied(conditions: tuple[Scalar, ...], kinds: Mapping[str, str | None]) -> tuple[Scalar, ...]:
     """Return implied equalities of columns; of one type only, because strings that equal a number may differ."""
-    classes: list[set[str]] = []
-    for condition in conditions:
-        for one, other in equi_pairs(condition, condition.columns, condition.columns):
-            if one.name is not None and other.name is not None and kinds[one.name] == kinds[other.name] is not None:
-                met = [group for group in classes if group & {one.name, other.name}]
-                classes = [group for group in classes if group not in met]
-                classes.append({one.name, other.name}.union(*met))
     found = []
-    for group in classes:
+    for group in equal_columns(conditions, kinds):
         members = sorted(group)
         found += [eq(column(a), column(b)) for place, a in enumerate(members) for b in members[place + 1 :]]
     there = {frozenset(pair) for c in conditions for pair in equi_pairs(c, c.columns, c.columns)}

@@ -23,6 +23,7 @@ from kilonova.query.decimals import averaged, digits
 from kilonova.query.eager_aggregation import aggregate_early, met_early
 from kilonova.query.expression import Scalar, column
 from kilonova.query.expression_syntax import node_of, parse
+from kilonova.query.group_restriction import restrict_groups
 from kilonova.query.materialized_relation import ROWS, MaterializedRelation, grouping, shown
 from kilonova.query.properties import (
     FLOATING,
@@ -65,7 +66,7 @@ def plan_materializations(
         known: the channels that it reads.
         key: the key that the user declares; empty to derive one.
     """
-    plain = simplify(OF_STORED, tree)
+    plain = restrict_groups(simplify(OF_STORED, tree), known)
     if key and not tells_apart(plain, frozenset(key), known):
         # Rows of one key from different runs would replace each other; a full recomputation detects and rejects them.
         why = f"the query and the keys of its inputs do not imply that {', '.join(key)} identifies its rows"

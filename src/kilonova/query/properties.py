@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import assert_never
@@ -310,6 +310,21 @@ def equi_pairs(
             elif one.columns <= right and other.columns <= left:
                 pairs.append((other, one))
     return tuple(pairs)
+
+
+def equal_columns(conditions: Iterable[Scalar], kinds: Mapping[str, str | None]) -> list[set[str]]:
+    """Return the sets of columns, of one known type each, that conditions require to be equal.
+
+    Only of one type, because two strings that equal a number may differ.
+    """
+    classes: list[set[str]] = []
+    for condition in conditions:
+        for one, other in equi_pairs(condition, condition.columns, condition.columns):
+            if one.name is not None and other.name is not None and kinds[one.name] == kinds[other.name] is not None:
+                met = [group for group in classes if group & {one.name, other.name}]
+                classes = [group for group in classes if group not in met]
+                classes.append({one.name, other.name}.union(*met))
+    return classes
 
 
 def _sides(condition: Scalar) -> tuple[Scalar, Scalar] | None:

@@ -30,7 +30,7 @@ from kilonova.query.tree import (
     names,
     with_inputs,
 )
-from kilonova.query.zset import to_rows
+from kilonova.query.zset import to_distinct_rows, to_rows
 
 
 def read_with_weights(node: Node, layered: frozenset[str]) -> Node:
@@ -59,13 +59,19 @@ class _Weighing:
         self._layered = layered
         self._count = 0
 
-    def rows(self, node: Node) -> Node:
-        """Return a tree with the same rows; if it already has weights, they may be spread over more rows."""
+    def rows(self, node: Node, *, once: bool = False) -> Node:
+        """Return a tree with the same rows; if it already has weights, they may be spread over more rows.
+
+        Args:
+            node: the tree.
+            once: whether it does not matter how often it has a row.
+        """
         if WEIGHT in names(node):
             return self._linear(node)
         if _linear(node) and _restricted(node):
             made = self._linear(node)
-            return made if WEIGHT not in names(made) else to_rows(made, names(node))
+            added_up = to_distinct_rows if once else to_rows
+            return made if WEIGHT not in names(made) else added_up(made, names(node))
         return with_inputs(node, tuple(map(self.rows, inputs(node))))
 
     def _linear(self, node: Node) -> Node:
@@ -119,7 +125,8 @@ class _Weighing:
         return Projection(replace(node, left=left, right=renamed), (*kept(columns), product))
 
     def _sided(self, node: Join) -> Node:
-        return _last(replace(node, left=self._linear(node.left), right=self.rows(node.right)))
+        once = node.kind is not Kind.LEFT
+        return _last(replace(node, left=self._linear(node.left), right=self.rows(node.right, once=once)))
 
 
 def _linear(node: Node) -> bool:

@@ -62,3 +62,8 @@ def to_rows(node: Node, columns: tuple[str, ...]) -> Node:
     """Expand weighted rows to the rows that they add up to."""
     each = compose("EXPLODE(SEQUENCE(1, CAST({} AS INT)))", column(WEIGHT))
     return Projection(Explode(consolidate(node), each, False, ("_each",)), kept(columns))
+
+
+def to_distinct_rows(node: Node, columns: tuple[str, ...]) -> Node:
+    """Return the rows that weighted rows add up to, each once."""
+    return Projection(consolidate(node), kept(columns))

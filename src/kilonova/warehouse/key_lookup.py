@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,16 +32,13 @@ _SHARE = 8
 """Least ratio of the rows of a channel to those of the changes whose values are looked up in it."""
 
 _ROWS, _ROWS_FOUND = 1 << 20, 1 << 19
-"""Number of rows of the changes, and of rows found in files, at most."""
+"""Number of rows of the changes, and of rows found in the files of a snapshot, at most."""
 
 _MEMORY = 16 << 20
-"""Size of the rows found in memory, in bytes, at most."""
+"""Size of the rows found in memory, and of their keys, in bytes, at most."""
 
 _CACHED = 8
-"""Number of sets of values that are cached, and of files with the places where each was found."""
-
-_FILES = 8
-"""Number of files of each of these blocks, roughly."""
+"""Number of sets of values that are cached, each with the keys found in files."""
 
 _Changes = tuple[tuple[ReadPlan, str], ...]
 """Changes, each with the column whose values are looked up."""
@@ -60,8 +57,7 @@ class KeyReader:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._values = lru_cache(maxsize=_CACHED)(self._changed_values)
-        self._found = lru_cache(maxsize=_CACHED * _FILES)(self._keys_found)  # of all views that look up the same
+        self._search = lru_cache(maxsize=_CACHED)(self._new_search)  # of all views that look up the same
 
     def rows(self, snapshot: SnapshotRead, lookup: KeyLookup) -> pa.Table | None:
         """Return rows of a snapshot that `can_look_up`, with the columns of a lookup; None if there are many.
@@ -75,15 +71,10 @@ class KeyReader:
         """
         assert snapshot.schema is not None
         key, wanted = snapshot.schema.only(key_of(snapshot.encoding)), snapshot.schema.only(lookup.columns)
-        self._values(lookup.column, lookup.values)  # once, before several threads need them
-        files = [(block, file) for block in snapshot.blocks for file in block.stored or ()]
+        search = self._search(lookup.column, lookup.values)
         try:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                found = list(
-                    pool.map(lambda each: self._found(each[0], each[1], key, lookup.column, lookup.values), files)
-                )
-                if sum(each.count for each in found) > _ROWS_FOUND:
-                    return None
+                found = self._keys_found(pool, search, snapshot.blocks, key)
                 chosen = zip(found, _last_of_keys(found), strict=True)
                 parts = list(pool.map(lambda each: self._taken(each[0], each[1], wanted), chosen))
         except _TooMany:
@@ -91,8 +82,8 @@ class KeyReader:
         rows = pa.concat_tables([arrow_schema(wanted).empty_table(), *parts])
         return rows if rows.nbytes <= _MEMORY else None
 
-    def _changed_values(self, column: str, changes: _Changes) -> _Values:
-        """Return the values that columns have in the blocks of some changes, to look them up in a column."""
+    def _new_search(self, column: str, changes: _Changes) -> _Search:
+        """Return a search for the values that columns have in the blocks of some changes, in a column."""
         parts, kinds = [], []
         for reading, name in changes:
             assert reading.schema is not None
@@ -101,11 +92,42 @@ class KeyReader:
             for block in _deltas(reading):
                 stored = self._storage.table(block.name, block.stored or (), names_of(block, columns))
                 parts.append(completed(with_new_names(stored, block, columns), columns)[name])
-        return _Values.of(column, kinds[0], parts)
+        return _Search(_Values.of(column, kinds[0], parts), {})
 
-    def _keys_found(self, block: Block, file: StoredFile, key: Schema, column: str, changes: _Changes) -> _Found:
-        """Return the keys of rows in a file of a block in which a column has one of the values that changes have."""
-        values, found = self._values(column, changes), _Found(block=block, file=file, keys=[], places=[])
+    def _keys_found(self, pool: Executor, search: _Search, blocks: Sequence[Block], key: Schema) -> list[_Found]:
+        """Return the keys of rows in the files of blocks in which a column has one of the values searched for.
+
+        Raises:
+            _TooMany: there are too many.
+        """
+        known = [search.found.setdefault((block, key), {}) for block in blocks]
+        total = _Total()
+        for each in known:
+            for found in tuple(each.values()):  # another thread may add to them
+                total.add(found.count, found.size)
+
+        def keys_in(block: Block, file: StoredFile, there: dict[StoredFile, _Found]) -> _Found:
+            if file not in there:
+                there[file] = self._keys_in(block, file, key, search.values, total)
+            return there[file]
+
+        files = [(block, file, each) for block, each in zip(blocks, known, strict=True) for file in block.stored or ()]
+        return list(pool.map(lambda each: keys_in(*each), files))
+
+    def _keys_in(self, block: Block, file: StoredFile, key: Schema, values: _Values, total: _Total) -> _Found:
+        """Return the keys of rows in a file of a block in which a column has one of some values.
+
+        Args:
+            block: the block.
+            file: the file.
+            key: the columns of the key.
+            values: the values.
+            total: the sum of all keys found, to which these are added.
+
+        Raises:
+            _TooMany: there are too many.
+        """
+        found, column = _Found(block=block, file=file, keys=[], places=[]), values.column
         names = [name for name in names_of(block, key) if name != column]
         with self._storage.opened(block.name, file) as opened:
             for group in range(opened.num_row_groups):
@@ -118,6 +140,7 @@ class KeyReader:
                             others = opened.read_row_group(group, names, use_threads=False).take(pa.array(places))
                             rows = pa.table({name: part[name] for part in (rows, others) for name in part.column_names})
                         found.add(group, places, rows, key)
+                        total.add(len(places), found.keys[-1].nbytes)
         return found
 
     def _taken(self, found: _Found, last: Flags, wanted: Schema) -> pa.Table:
@@ -271,6 +294,46 @@ class _Found:
     def count(self) -> int:
         """Number of the rows."""
         return sum(len(places) for _, places in self.places)
+
+    @property
+    def size(self) -> int:
+        """Size of their keys in bytes."""
+        return sum(rows.nbytes for rows in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Search for values, with what was found so far.
+
+    Attributes:
+        values: the values.
+        found: by block and columns of the key, the keys found in each file.
+    """
+
+    values: _Values
+    found: dict[tuple[Block, Schema], dict[StoredFile, _Found]]
+
+
+@dataclass(slots=True)
+class _Total:
+    """Sum of the keys found in the files of a snapshot."""
+
+    rows: int = 0
+    size: int = 0
+
+    def add(self, rows: int, size: int) -> None:
+        """Add keys.
+
+        Args:
+            rows: their number.
+            size: their size in bytes.
+
+        Raises:
+            _TooMany: there are too many now.
+        """
+        self.rows, self.size = self.rows + rows, self.size + size
+        if self.rows > _ROWS_FOUND or self.size > _MEMORY:
+            raise _TooMany
 
 
 def _last_of_keys(found: Sequence[_Found]) -> list[Flags]:
