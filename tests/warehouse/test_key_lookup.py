@@ -154,10 +154,16 @@ def test_parts_of_files_without_the_values_are_not_read(
     )
     change = made.state.changes(1, 2)
     lookup = KeyLookup(column="k", values=((change, "k"),), columns=("k", "v"))
-    found = KeyReader(made.storage).rows(made.state.snapshot(1), lookup)
+    reader = KeyReader(made.storage)
+    found = reader.rows(made.state.snapshot(1), lookup)
     assert found is not None
     assert found["v"].to_pylist() == [5]
     assert set(read) == {1}
+    read.clear()
+    newest = reader.rows(made.state.snapshot(2), lookup)  # of the base it is known where the values are
+    assert newest is not None
+    assert newest["v"].to_pylist() == [0]
+    assert set(read) == {0}
 
 
 def _write(made: History, rows: list[tuple[Any, ...]], *, base: bool) -> None:
