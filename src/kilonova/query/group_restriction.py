@@ -14,7 +14,20 @@ from kilonova.query.join_ordering import flatten_joins, without_hints
 from kilonova.query.key_restriction import KeySet, restrict_to_keys
 from kilonova.query.properties import Known, equal_columns, types
 from kilonova.query.selectivity import selectivity
-from kilonova.query.tree import Aggregate, Filter, Item, Join, Kind, Node, Projection, Scan, inputs, names, with_inputs
+from kilonova.query.tree import (
+    Aggregate,
+    Filter,
+    Item,
+    Join,
+    Kind,
+    Node,
+    Projection,
+    Scan,
+    channels,
+    inputs,
+    names,
+    with_inputs,
+)
 
 _FEW = 0.1
 """Share of the rows of a relation which its condition is expected to keep, at most."""
@@ -67,9 +80,11 @@ def _restricted(groups: Node, parts: Sequence[Node], conditions: tuple[Scalar, .
         return groups
     kinds = {name: kind for part in parts for name, kind in types(part, known).items()}
     sources = {name: _source(part, name) for part in parts if part is not groups for name in names(part)}
+    there = set(channels(groups))  # a relation that is grouped changes as often as its groups
+    small = [part for part in parts if _is_small(part) and there.isdisjoint(channels(part))]
     for equal in equal_columns(conditions, kinds):
         for name in sorted(equal & keys.keys()):
-            few = next((each for each in parts if _is_small(each) and not equal.isdisjoint(names(each))), None)
+            few = next((each for each in small if not equal.isdisjoint(names(each))), None)
             if few is not None and any(sources.get(each) == keys[name] for each in equal):
                 own = min(equal.intersection(names(few)))
                 keep = Item(f"{name}__{own}", column(own))

@@ -37,3 +37,7 @@ SELECT `b` FROM (SELECT * FROM (SELECT * FROM (SELECT `b`, `d` FROM r_new) INNER
 -- groups of a full join are not restricted
 select r.b, q.m from (select r.a, r.b from r join t on r.a = t.k where t.s = 'x') r full join (select a, avg(d) m from r group by a) q on q.a = r.a;
 SELECT `b`, `_avg` AS `m` FROM (SELECT * FROM (SELECT * FROM (SELECT `a`, `b` FROM r_new) INNER JOIN (SELECT * FROM (SELECT `k`, `s` AS `s_2` FROM t_new) WHERE `s_2` = 'x') ON `a` = `k`) FULL OUTER JOIN (SELECT `a_4` AS `a_4_2`, AVG(`d_2`) AS `_avg` FROM (SELECT `a` AS `a_4`, `d` AS `d_2` FROM r_new) GROUP BY `a_4`) ON `a_4_2` = `a`);
+
+-- groups are not restricted to the keys of what is grouped itself, because these change with the groups
+select q.b from r q where q.s = 'x' and q.d < (select avg(o.d) from r o where o.a = q.a);
+SELECT `b` FROM (SELECT * FROM (SELECT * FROM (SELECT `a`, `b`, `s`, `d` FROM r_new) WHERE `s` = 'x') INNER JOIN (SELECT `a_2` AS `_key`, AVG(`d_2`) AS `_avg` FROM (SELECT `a` AS `a_2`, `d` AS `d_2` FROM r_new) GROUP BY `a_2`) ON `_key` = `a` AND `d` < `_avg`);
