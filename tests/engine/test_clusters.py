@@ -318,3 +318,55 @@ def test_what_holds_in_this_process_holds_over_connect(remote: str, tmp_path: Pa
     variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
     assert done.stdout.strip() == printed, done.stdout + done.stderr
+
+
+COMPACTED = """
+import sys
+import kilonova as kn
+from kilonova.warehouse.task_merge import TaskMerge
+
+written = []
+write = TaskMerge.write
+
+def seen(*arguments):
+    written.append(write(*arguments))
+    return written[-1]
+
+TaskMerge.write = seen
+wf = kn.Workflow("wf")
+wf.channel("a", "id bigint, `a.b` string, at timestamp", key=("id", "a.b"))
+sizes = {"bucketing_min": 1, "bucket_size": 20_000, "local_check_max": 1}
+
+with kn.open_project(".", spark={sys.argv[1]: sys.argv[2]}, sizes=sizes) as project:
+    project.create()
+    project.apply(wf)
+    spark = project.warehouse.spark
+
+    def rows(low, high, deleted):
+        columns = ("id", "string(id % 7) AS `a.b`", f"timestamp_seconds(id + {low}) AS at", f"{deleted} AS _deleted")
+        return spark.range(low, high).selectExpr(*columns)
+
+    project.ingest("a", rows(0, 20_000, False).drop("_deleted"))
+    project.ingest("a", rows(0, 10, True))
+    project.compact("a")  # in buckets from now on
+    for place in range(4):
+        project.ingest("a", rows(4000 * place, 4000 * place + 6000, f"id % {place + 2} = 0"))
+    before = sorted(map(tuple, project.read("a").collect()))
+    project.compact("a", deltas=True)
+    assert sorted(map(tuple, project.read("a").collect())) == before
+    project.ingest("a", rows(100, 200, True))
+    after = [row for row in before if not 100 <= row[0] < 200]
+    project.compact("a")
+    assert sorted(map(tuple, project.read("a").collect())) == after
+    print([files is not None and len(files) > 1 for files in written], project.fsck(checksums=True).damaged)
+"""
+
+
+@pytest.mark.parametrize("kind", ["master", "remote"])
+def test_workers_merge_blocks(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "script.py").write_text(COMPACTED)
+    words = [sys.executable, "script.py", kind, request.getfixturevalue(kind)]
+    python = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables = {**os.environ, **python, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
+    assert done.stdout.strip() == "[True, True] ()", done.stdout + done.stderr

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from kilonova.model.block import Base, Block, BlockName, Delta
@@ -23,7 +25,9 @@ from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.warehouse.arrow_types import comparable_types
-from kilonova.warehouse.local_merge import newest_rows, overwritten, write_merged
+from kilonova.warehouse.bucket_merge import last_rows
+from kilonova.warehouse.bucket_merge import write_merged as write_merged_rows
+from kilonova.warehouse.local_merge import write_merged
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
@@ -62,21 +66,30 @@ def test_keys_are_hashed_as_spark_does(spark: SparkSession) -> None:
 
 @seed(SEED)
 @settings(max_examples=300, deadline=None)
-@given(made=upserts())
-def test_the_newest_rows_in_the_order_of_their_keys(
-    made: tuple[Schema, tuple[str, ...], list[list[tuple[Any, ...]]]],
+@given(made=upserts(), chance=st.randoms(use_true_random=False))
+def test_the_last_rows_in_the_order_of_their_keys(
+    made: tuple[Schema, tuple[str, ...], list[list[tuple[Any, ...]]]], chance: random.Random
 ) -> None:
     schema, key, blocks = made
     base, deltas = blocks[0], blocks[1:] or [[]]
     newest = {row[: len(key)]: row for block in deltas for row in block}
-    rows = pa.concat_tables([table(schema, block) for block in deltas])
-    chained = rows.take(pa.array(newest_rows(rows, key)))
-    assert chained.column_names == [*schema.names, "_deleted"]
-    assert listed(chained) == [same(row) for _, row in sorted(newest.items())]
+    delta = last_rows([table(schema, block) for block in deltas], key)
+    assert delta.column_names == [*schema.names, "_deleted"]
+    assert listed(delta) == [same(row) for _, row in sorted(newest.items())]
+
     there = [(*row[:-1], False) for row in base]
     merged = {row[: len(key)]: row for row in (*there, *newest.values())}
-    found = overwritten(table(schema, there), chained, key)
-    assert listed(found) == [same(row) for _, row in sorted(merged.items()) if not row[-1]]
+    expected = [same(row[:-1]) for _, row in sorted(merged.items()) if not row[-1]]
+    if chance.random() < 0.7:
+        there.sort(key=lambda row: row[: len(key)])
+    whole = table(schema, there).drop_columns("_deleted")
+    ends = sorted({0, len(there), *(chance.randint(0, len(there)) for _ in range(chance.randrange(4)))})
+    parts = [whole.slice(begin, end - begin) for begin, end in pairwise(ends)] or [whole]
+    written: list[list[pa.Table]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kilonova.warehouse.bucket_merge._AHEAD", chance.choice((1, 2, 1024)))
+        write_merged_rows(lambda: parts, delta, key, lambda rows: written.append(list(rows)))
+    assert listed(pa.concat_tables(written[-1])) == expected
 
 
 def listed(rows: pa.Table) -> list[tuple[Any, ...]]:
@@ -154,9 +167,13 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", some(LAYOUTS, 2))
-def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+def test_spark_compacts_to_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
     before, after = LAYOUTS[layout]
     chance = random.Random(f"{SEED}/{layout}")
+    monkeypatch.setattr("kilonova.warehouse.parquet_rows._BATCH", chance.choice((2, 7, 1 << 18)))
+    monkeypatch.setattr("kilonova.warehouse.parquet_rows._ROWS_TOGETHER", chance.choice((3, 16, 1 << 20)))
     made = Channel(spark, tmp_path, chance)
     for rows, strong in ((60, False), (20, False), (20, True), (0 if chance.random() < 0.2 else 5, False)):
         made.write(before, rows, strong=strong)

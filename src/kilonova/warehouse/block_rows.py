@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from kilonova.model.block import Base, Block
 from kilonova.model.encoding import DELETED, WEIGHT, Changes
 from kilonova.model.schema import Schema
+from kilonova.warehouse import parquet_rows
 from kilonova.warehouse.arrow_types import arrow_schema
 
 
@@ -25,6 +26,12 @@ def names_of(block: Block, columns: Schema) -> list[str]:
     stored = block.seen_as(columns).columns
     names = stored.new_names(columns)
     return [name for name in stored.names if names.get(name, name) in wanted]
+
+
+def new_names(block: Block, columns: Schema) -> dict[str, str]:
+    """Return the stored names of the columns to read from a block, each with the name that it has in a relation."""
+    names = block.columns.new_names(columns)
+    return {name: names.get(name, name) for name in names_of(block, columns)}
 
 
 def with_new_names(rows: pa.Table, block: Block, columns: Schema) -> pa.Table:
@@ -40,12 +47,7 @@ def completed(rows: pa.Table, columns: Schema) -> pa.Table:
         rows: the rows, as a block stores them.
         columns: columns of types of `arrow_types`.
     """
-    schema, count = arrow_schema(columns), rows.num_rows
-    arrays = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(count, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return parquet_rows.completed(rows, arrow_schema(columns))
 
 
 def as_upserts(block: Block, rows: pa.Table, columns: Schema) -> Sequence[pa.Table]:
@@ -69,7 +71,7 @@ def as_upserts(block: Block, rows: pa.Table, columns: Schema) -> Sequence[pa.Tab
 def last_places(keys: pa.Table) -> npt.NDArray[np.int64]:
     """Return the place of the last row of each key, in no order.
 
-    Keys are hashed, not sorted as in `local_merge.newest_rows`, which pads texts to the longest.
+    Keys are hashed, not sorted as in `bucket_merge.last_rows`, which pads texts to the longest.
     """
     named = keys.rename_columns([f"k{place}" for place in range(keys.num_columns)])
     places = named.append_column("place", pa.array(np.arange(keys.num_rows)))

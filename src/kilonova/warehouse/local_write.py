@@ -16,8 +16,8 @@ from kilonova.model.write_plan import WritePlan
 from kilonova.warehouse import checks as on
 from kilonova.warehouse import jobs
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
+from kilonova.warehouse.bucket_merge import file_name
 from kilonova.warehouse.local_checks import key_metrics
-from kilonova.warehouse.local_merge import file_name
 from kilonova.warehouse.storage import Storage
 
 _EXPECTED = 2 << 20

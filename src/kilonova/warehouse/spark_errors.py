@@ -97,6 +97,11 @@ def is_of_data(error: PySparkException) -> bool:
     return state[:2] in _THEIRS and state != _OUT_OF_RANGE
 
 
+def is_cancelled(error: PySparkException) -> bool:
+    """Return whether a Spark error says that the work was cancelled."""
+    return any("CANCEL" in cause.condition for cause in _causes(error))
+
+
 def reason(error: PySparkException) -> str:
     """Return the sentence of Spark that says why an operation failed, with its condition.
 

@@ -14,24 +14,26 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import IO
 
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as dataset
 import pyarrow.parquet as parquet
+from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from kilonova.errors import StorageFailed
 from kilonova.model.block import BlockName, StoredFile
 from kilonova.model.damage import manifest_file, marker_file
+from kilonova.warehouse.parquet_rows import RowWriter, read_batches, recorded
 
 OWNER = "_catalog.json"
 _LOGS = "_logs"
@@ -39,23 +41,17 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
 _PART = re.compile(r"part-(\d+)-")
 _CHECKSUM = "sha256"
 _PARQUET = dataset.ParquetFileFormat(read_options=dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-_CALENDAR = {"org.apache.spark.version": "4.3.0"}
-"""Metadata by which Spark knows that dates are of the calendar that it uses since version 3."""
-
-_ROWS_TOGETHER = 1 << 20
-"""Number of rows in a row group, at most: to look up a few keys, all of the row groups that may have them are read."""
-
-_SAMPLE = 1 << 14
-"""Number of rows in which repeated values of a column are looked for."""
-
 _DECODED = 64 << 20
 """Size of the rows in memory, in bytes, that `Storage.small_table` reads at a time, if they were as large as can be."""
 
 BRANCHES = "_branches"
 """Directory of a warehouse in which branches keep their own blocks."""
 
+_DRAFTS = ".drafts"
+"""Directory of a block for files that do not belong to it yet."""
+
 _AT_ONCE = 8
-"""Number of files read concurrently."""
+"""Number of files read, or moved, concurrently."""
 
 
 class Storage:
@@ -73,7 +69,7 @@ class Storage:
             url = Path(url).absolute().as_uri()
         self.url = url.rstrip("/")
         try:
-            self._fs: fsspec.AbstractFileSystem
+            self._fs: AbstractFileSystem
             self._fs, self._root = url_to_fs(self.url)
         except (ValueError, ImportError) as error:
             raise StorageFailed(
@@ -460,8 +456,26 @@ class Storage:
         """
         return self.size_where(block, files, pc.scalar(True))
 
-    def write_rows(self, block: BlockName, file: str, rows: pa.Table) -> None:
-        """Write rows to a new file of a block, as Spark would.
+    def batches(
+        self, block: BlockName, file: StoredFile, names: Mapping[str, str], schema: pa.Schema
+    ) -> Iterator[pa.Table]:
+        """Return the rows of a file of a block, some at a time, with exactly the columns of a schema.
+
+        Args:
+            block: the block.
+            file: the file.
+            names: the names of the columns to read, each with its name in the schema.
+            schema: the columns.
+
+        Raises:
+            StorageFailed: the file cannot be read.
+        """
+        with self._reading(block), self._fs.open(f"{self._place(block)}/{file.name}", "rb") as opened:
+            yield from read_batches(opened, names, schema)
+
+    @contextmanager
+    def created(self, block: BlockName, file: str) -> Iterator[IO[bytes]]:
+        """Create a file of a block, or replace it, within a `with` block.
 
         Raises:
             StorageFailed: the file cannot be written.
@@ -470,20 +484,22 @@ class Storage:
         try:
             self._fs.makedirs(place, exist_ok=True)
             with self._fs.open(f"{place}/{file}", "wb") as opened:
-                parquet.write_table(
-                    rows.replace_schema_metadata(_CALENDAR),
-                    opened,
-                    compression="zstd",
-                    use_dictionary=_repeated(rows),
-                    store_schema=False,
-                    store_decimal_as_integer=True,
-                    write_page_index=True,
-                    row_group_size=_ROWS_TOGETHER,
-                )
+                yield opened
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise disk_full(self.path(block)) from error
             raise StorageFailed(f"the block cannot be written: {error}", path=self.path(block)) from error
+
+    def write_rows(self, block: BlockName, file: str, rows: pa.Table) -> None:
+        """Write rows to a new file of a block, as Spark would.
+
+        Raises:
+            StorageFailed: the file cannot be written.
+        """
+        with self.created(block, file) as opened:
+            writer = RowWriter(opened, rows.schema)
+            writer.write(rows)
+            writer.close()
 
     def _dataset(self, block: BlockName, files: Iterable[StoredFile]) -> dataset.Dataset:
         paths = [f"{self._place(block)}/{file.name}" for file in files]
@@ -513,13 +529,39 @@ class Storage:
         return None
 
     def _recorded(self, path: str) -> StoredFile:
-        with self._fs.open(path, "rb") as file:
-            checksum = hashlib.file_digest(file, _CHECKSUM).hexdigest()
-            size = file.tell()
-            rows = int(parquet.ParquetFile(file).metadata.num_rows)
-            if isinstance(self._fs, LocalFileSystem):
-                os.fsync(file.fileno())
+        size, rows, checksum = recorded(self._fs, path)
         return StoredFile(name=path.rpartition("/")[2], size=size, rows=rows, checksum=checksum)
+
+    def location(self, block: BlockName) -> str:
+        """Return the path of a block's directory on the file system of the warehouse."""
+        return self._place(block)
+
+    def drafts(self, block: BlockName) -> tuple[AbstractFileSystem, str]:
+        """Return the file system of the warehouse, and the path on it of a hidden directory for files of a block."""
+        return self._fs, f"{self._place(block)}/{_DRAFTS}"
+
+    def adopt(self, block: BlockName, files: Iterable[StoredFile]) -> tuple[StoredFile, ...]:
+        """Move files from the hidden directory of a block to the block, and delete the others there.
+
+        Returns:
+            The files, by name.
+
+        Raises:
+            StorageFailed: a file cannot be moved.
+        """
+        place, moved = self._place(block), sorted(files, key=lambda file: file.name)
+
+        def move(file: StoredFile) -> None:
+            self._fs.mv(f"{place}/{_DRAFTS}/{file.name}", f"{place}/{file.name}")
+
+        try:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(move, moved))
+            if self._fs.exists(f"{place}/{_DRAFTS}"):
+                self._fs.rm(f"{place}/{_DRAFTS}", recursive=True)
+        except OSError as error:
+            raise StorageFailed(f"the block cannot be written: {error}", path=self.path(block)) from error
+        return tuple(moved)
 
     def name_buckets(self, block: BlockName, files: Iterable[StoredFile]) -> tuple[StoredFile, ...]:
         """Rename the files of a block, one per partition, to the names by which Spark recognizes buckets.
@@ -540,7 +582,6 @@ class Storage:
         return tuple(renamed)
 
     def _place(self, block: BlockName) -> str:
-        """Return the path of a block's directory on its file system."""
         return f"{self._root}/{block.directory}"
 
     def _listed(self, block: BlockName) -> list[tuple[str, int]]:
@@ -615,9 +656,3 @@ def _flush_directory(path: str) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _repeated(rows: pa.Table) -> list[str]:
-    """Return the columns whose values repeat: in others, a dictionary saves no space and doubles the time to write."""
-    some = rows.slice(0, _SAMPLE)
-    return [name for name in rows.column_names if 2 * len(pc.unique(some[name])) <= some.num_rows]

@@ -51,11 +51,12 @@ from kilonova.warehouse.frame_views import FrameViews
 from kilonova.warehouse.guards import Misplaced
 from kilonova.warehouse.key_lookup import KeyReader, can_look_up
 from kilonova.warehouse.local_checks import key_metrics
-from kilonova.warehouse.local_merge import merges_locally, write_merged, write_merged_deltas
+from kilonova.warehouse.local_merge import merges_by_arrow, write_merged, write_merged_deltas
 from kilonova.warehouse.local_read import SmallReader, derived_rows, is_small_reading, weighted
 from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
+from kilonova.warehouse.task_merge import TaskMerge
 from kilonova.warehouse.upsert_comparison import UpsertComparison
 from kilonova.warehouse.verification import Verification
 
@@ -99,6 +100,7 @@ class Warehouse:
         self._blocks = Blocks(spark, storage, identity, _external, self._verification)
         self._small = SmallReader(spark, storage)
         self._by_key = KeyReader(storage)
+        self._tasks = TaskMerge(storage)
         self._held: dict[ReadPlan, DataFrame] = {}
         self._large: set[Schema] = set()  # columns of results that were larger than expected: they will be again
         self._views = FrameViews(spark)
@@ -246,9 +248,7 @@ class Warehouse:
 
     def _looks_up(self, snapshot: SnapshotRead, lookup: KeyLookup) -> bool:
         """Return whether rows of a snapshot are looked up by key in this process."""
-        size = sum(block.statistics.bytes for block in snapshot.blocks)
-        near = self.sizes.local_check_max > 0 and (size <= self.sizes.local_check_max or self._is_local_mode())
-        return near and can_look_up(snapshot, lookup, self.sizes.lookup_min)
+        return self._is_near(snapshot.blocks) and can_look_up(snapshot, lookup, self.sizes.lookup_min)
 
     def _found_rows(self, snapshot: SnapshotRead, weighed: bool, lookup: KeyLookup) -> DataFrame | None:
         rows = self._by_key.rows(snapshot, lookup)
@@ -604,9 +604,13 @@ class Warehouse:
         columns = snapshot.complete.schema
         assert columns is not None
         plan = WritePlan(name=name, kind=Base(snapshot.at), schema=snapshot.schema, encoding=encoding)
-        here = self._merges_here(snapshot, columns)
-        if here and write_merged(self.storage, snapshot, columns, name, buckets):
-            return self._block(plan, columns, self.storage.recorded(name), buckets, None)
+        if merges_by_arrow(snapshot, columns):
+            if self._is_near(snapshot.blocks) and write_merged(self.storage, snapshot, columns, name, buckets):
+                return self._block(plan, columns, self.storage.recorded(name), buckets, None)
+            if base is not None and snapshot.deltas and 0 < base.buckets <= buckets:
+                written = self._written_by_bucket(base, snapshot.deltas, columns, plan, buckets)
+                if written is not None:
+                    return written
         rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         try:
             return self._written(rows, plan, columns, layout)
@@ -614,11 +618,22 @@ class Warehouse:
             self.storage.delete([name])
             return self._written(rows, plan, columns, replace(layout, arranged=False))
 
-    def _merges_here(self, snapshot: SnapshotRead, columns: Schema) -> bool:
-        """Return whether this process merges the blocks of a snapshot."""
-        size = sum(block.statistics.bytes for block in snapshot.blocks)
-        fits = self.sizes.local_check_max > 0 and (size <= self.sizes.local_check_max or self._is_local_mode())
-        return fits and merges_locally(snapshot, columns)
+    def _is_near(self, blocks: Sequence[Block]) -> bool:
+        """Return whether this process reads the rows of blocks, if it can, instead of Spark."""
+        size = sum(block.statistics.bytes for block in blocks)
+        return self.sizes.local_check_max > 0 and (size <= self.sizes.local_check_max or self._is_local_mode())
+
+    def _written_by_bucket(
+        self, base: Block | None, deltas: tuple[Block, ...], columns: Schema, plan: WritePlan, buckets: int
+    ) -> Block | None:
+        """Write upserts merged with a base, or with each other, in Spark's Python workers; None if they fail."""
+        if self.sizes.local_check_max <= 0:
+            return None
+        upserts = conform(self._upserts(deltas, columns), columns, [DELETED[0], POSITION])
+        files = self._tasks.write(base, upserts, columns, key_of(plan.encoding), plan.name, buckets)
+        if files is None:
+            return None
+        return self._block(plan, columns if plan.is_base else deltas[0].columns, files, buckets, None)
 
     def merge_deltas(self, deltas: tuple[Block, ...], base: Block | None, name: BlockName) -> Block:
         """Merge adjacent deltas into one, in the buckets of the base if they are upserts.
@@ -652,9 +667,14 @@ class Warehouse:
         removals = 0 if all(each.removals == 0 for each in seen) else None
         net_rows = sum(net) if len(net) == len(seen) else None
         whole = SnapshotRead(at=deltas[-1].end, schema=schema, encoding=plan.encoding, base=None, deltas=deltas)
-        here = self._merges_here(whole, schema)
-        if here and write_merged_deltas(self.storage, deltas, schema, plan.name, buckets):
-            merged = self._block(plan, columns, self.storage.recorded(plan.name), buckets, None)
+        merged: Block | None = None
+        if merges_by_arrow(whole, schema):
+            near = self._is_near(deltas)
+            if near and write_merged_deltas(self.storage, deltas, schema, plan.name, buckets):
+                merged = self._block(plan, columns, self.storage.recorded(plan.name), buckets, None)
+            elif buckets:
+                merged = self._written_by_bucket(None, deltas, schema, plan, buckets)
+        if merged is not None:
             return replace(merged, statistics=replace(merged.statistics, removals=removals, net_rows=net_rows))
         link = DeltaRead(start=0, end=whole.at, schema=schema, encoding=plan.encoding, deltas=deltas)
         tasks = None if buckets else tasks_for(sum(block.statistics.bytes for block in deltas), self.sizes)
