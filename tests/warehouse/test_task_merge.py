@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from pyspark.sql import SparkSession
 from kilonova.model.block import Block, BlockName, Delta
 from kilonova.model.encoding import Changes
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.warehouse.bucket_task import BucketTask
+from kilonova.warehouse.bucket_task import MergeTask, SplitTask, Written, run_tasks
 from kilonova.warehouse.task_merge import TaskMerge
 from kilonova.warehouse.warehouse import Warehouse
 from tests.seeds import SEED, some
@@ -63,6 +62,7 @@ def test_tasks_compact_to_the_same(
     spark: SparkSession, tmp_path: Path, results: list[object], monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     chance = random.Random(f"{SEED}/{layout}")
+    monkeypatch.setattr("kilonova.warehouse.task_merge._SPLIT", chance.choice((0, 5000, 1 << 24)))
     made = bucketed(spark, tmp_path, chance, strong=True)
     assert any(block.encoding == Changes(made.key) for block in made.blocks)
     sizes = far(made, LAYOUTS[layout])
@@ -105,7 +105,7 @@ def test_tasks_merge_deltas_to_the_same(spark: SparkSession, tmp_path: Path, res
     assert made.rows(java.open(made.snapshot([compacted]))) == expected
 
 
-def broken(_: BucketTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def broken(_: MergeTask, number: int) -> list[Written]:
     raise ModuleNotFoundError("No module named 's3fs'")
 
 
@@ -117,7 +117,7 @@ def test_java_merges_where_workers_cannot(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = bucketed(spark, tmp_path, random.Random(SEED), strong=False)
-    monkeypatch.setattr(BucketTask, "run", broken)
+    monkeypatch.setattr(MergeTask, "run", broken)
     warehouse = made.warehouse(far(made))
     expected = made.rows(warehouse.open(made.snapshot()))
     for number in (8, 9):
@@ -131,15 +131,19 @@ def test_a_task_that_is_executed_twice_leaves_nothing(
     spark: SparkSession, tmp_path: Path, results: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = bucketed(spark, tmp_path, random.Random(SEED), strong=False)
-    run = BucketTask.run
+    merge, split = MergeTask.run, SplitTask.run
 
-    def twice(task: BucketTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        every = list(batches)
-        list(run(task, every))
-        yield from run(task, every)
+    def merge_twice(task: MergeTask, number: int) -> list[Written]:
+        merge(task, number)
+        return merge(task, number)
+
+    def split_twice(task: SplitTask, number: int) -> list[Written]:
+        split(task, number)
+        return split(task, number)
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    monkeypatch.setattr(BucketTask, "run", twice)
+    monkeypatch.setattr(MergeTask, "run", merge_twice)
+    monkeypatch.setattr(SplitTask, "run", split_twice)
     warehouse = made.warehouse(far(made))
     compacted = warehouse.compact(made.snapshot(), BlockName(8))
     assert [result is not None for result in results] == [True]
@@ -163,17 +167,10 @@ def test_a_cancelled_merge_is_not_left_to_java(
 
 
 def test_workers_need_nothing_of_kilonova() -> None:
-    task = BucketTask(
-        files=LocalFileSystem(),
-        base={},
-        names={},
-        upserts=pa.schema([("k", pa.int64()), ("_deleted", pa.bool_())]),
-        key=("k",),
-        tasks=1,
-        buckets=1,
-        target="unused",
-    )
-    sent = cloudpickle.dumps(lambda batches: task.run(batches))
-    code = "import pickle, sys; sys.modules['kilonova'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
+    files, schema = LocalFileSystem(), pa.schema([("k", pa.int64())])
+    split = SplitTask(files=files, deltas=[], schema=schema, key=("k",), buckets=1, target="unused")
+    merge = MergeTask(files=files, base={}, chain=[], schema=schema, key=("k",), tasks=1, buckets=1, target="unused")
+    sent = cloudpickle.dumps((run_tasks, split, merge))
+    code = "import pickle, sys; sys.modules['kilonova'] = None; print(len(pickle.load(sys.stdin.buffer)))"
     done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=False)
-    assert done.stdout == b"<lambda>\n", done.stderr.decode()
+    assert done.stdout == b"3\n", done.stderr.decode()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kilonova.model.block import Base, Block
-from kilonova.model.encoding import DELETED, WEIGHT, Changes
+from kilonova.model.block import Block
+from kilonova.model.encoding import DELETED, WEIGHT
 from kilonova.model.schema import Schema
 from kilonova.warehouse import parquet_rows
 from kilonova.warehouse.arrow_types import arrow_schema
@@ -48,24 +46,6 @@ def completed(rows: pa.Table, columns: Schema) -> pa.Table:
         columns: columns of types of `arrow_types`.
     """
     return parquet_rows.completed(rows, arrow_schema(columns))
-
-
-def as_upserts(block: Block, rows: pa.Table, columns: Schema) -> Sequence[pa.Table]:
-    """Return rows of a block with all given columns and `_deleted`: of a key, the last row counts.
-
-    Args:
-        block: a base, an upsert, or a strong delta over a unique key.
-        rows: its rows, as it stores them.
-        columns: columns of types of `arrow_types`.
-    """
-    whole = completed(rows, columns)
-    if isinstance(block.kind, Base):
-        return (whole.append_column(DELETED[0], pa.array(np.zeros(rows.num_rows, dtype=bool))),)
-    if not isinstance(block.encoding, Changes):
-        return (whole.append_column(DELETED[0], rows[DELETED[0]]),)
-    removed = pc.less(rows[WEIGHT[0]], 0)
-    signed = whole.append_column(DELETED[0], removed)
-    return signed.filter(removed), signed.filter(pc.invert(removed))
 
 
 def last_places(keys: pa.Table) -> npt.NDArray[np.int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import pairwise
 from typing import IO, Any
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kilonova.warehouse.parquet_rows import RowWriter
+from kilonova.warehouse.parquet_rows import RowWriter, completed
 from kilonova.warehouse.spark_hash import buckets_of, text_matrix, unscaled
 
 _AHEAD = 1024
@@ -70,7 +71,8 @@ def write_buckets(
         create: opens the file of a bucket.
     """
     with ExitStack() as stack:
-        writers = {bucket: RowWriter(stack.enter_context(create(bucket)), schema) for bucket in buckets}
+        files = {bucket: stack.enter_context(create(bucket)) for bucket in buckets}
+        writers = {bucket: stack.enter_context(RowWriter(file, schema)) for bucket, file in files.items()}
         for part in rows:
             if len(writers) == 1:
                 writers[buckets[0]].write(part)
@@ -78,8 +80,6 @@ def write_buckets(
             place = buckets_of(part.select(key), count)
             for bucket, writer in writers.items():
                 writer.write(part.filter(pa.array(place == bucket)))
-        for writer in writers.values():
-            writer.close()
 
 
 def overwritten(base: Iterable[pa.Table], delta: pa.Table, key: Sequence[str]) -> Iterator[pa.Table]:
@@ -106,6 +106,39 @@ def overwritten(base: Iterable[pa.Table], delta: pa.Table, key: Sequence[str]) -
         done, ahead, last = done + count, max(_AHEAD, 2 * count), rows.slice(rows.num_rows - 1)
     rest = delta.slice(done)
     yield rest.filter(pc.invert(rest["_deleted"])).drop_columns("_deleted")
+
+
+def as_upserts(rows: pa.Table, schema: pa.Schema) -> list[pa.Table]:
+    """Return rows with all columns of a schema and `_deleted`: of a key, the last row counts.
+
+    Args:
+        rows: rows of an upsert, with `_deleted`; of a strong delta over a unique key, with `_weight`; or of a relation.
+        schema: the columns.
+    """
+    whole = completed(rows, schema)
+    if "_weight" in rows.column_names:
+        removed = pc.less(rows["_weight"], 0)
+        signed = whole.append_column("_deleted", removed)
+        return [signed.filter(removed), signed.filter(pc.invert(removed))]
+    deleted = "_deleted" in rows.column_names
+    flags = rows["_deleted"] if deleted else pa.array(np.zeros(rows.num_rows, dtype=bool))
+    return [whole.append_column("_deleted", flags)]
+
+
+def split_by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> list[pa.Table]:
+    """Return the rows of each bucket, in their order.
+
+    Args:
+        rows: the rows.
+        key: the key columns, without nulls.
+        buckets: number of buckets.
+    """
+    if buckets == 1:
+        return [rows]
+    place = buckets_of(rows.select(key), buckets).astype(np.uint16)
+    rows = rows.take(pa.array(np.argsort(place, kind="stable")))
+    ends = [0, *np.cumsum(np.bincount(place, minlength=buckets)).tolist()]
+    return [rows.slice(begin, end - begin) for begin, end in pairwise(ends)]
 
 
 def last_rows(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:

@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 
 from kilonova.model.block import Block, BlockName, StoredFile
@@ -22,9 +20,10 @@ from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.warehouse import bucket_merge
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
-from kilonova.warehouse.block_rows import as_upserts, names_of, new_names, with_new_names
-from kilonova.warehouse.bucket_merge import file_name, last_rows, write_buckets
-from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark
+from kilonova.warehouse.block_rows import names_of, new_names, with_new_names
+from kilonova.warehouse.bucket_merge import as_upserts, file_name, last_rows, split_by_bucket, write_buckets
+from kilonova.warehouse.parquet_rows import completed
+from kilonova.warehouse.spark_hash import hashes_like_spark
 from kilonova.warehouse.storage import Storage
 
 _BUCKET = re.compile(r"_(\d+)(?:\.|$)")
@@ -33,8 +32,6 @@ _MEMORY = 1 << 30
 
 _AT_ONCE = 4
 """Number of deltas read concurrently."""
-
-_DELETED = pa.field("_deleted", pa.bool_())
 
 
 def merges_by_arrow(snapshot: SnapshotRead, columns: Schema) -> bool:
@@ -84,7 +81,8 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
     def rows(group: int) -> Iterator[pa.Table]:
         if base is not None:
             for file in files[group]:
-                yield from storage.batches(base.name, file, new_names(base, columns), schema)
+                stored = storage.batches(base.name, file, new_names(base, columns))
+                yield from (completed(rows, schema) for rows in stored)
 
     def merge(group: int, parts: Sequence[pa.Table]) -> None:
         written = range(group, max(buckets, 1), groups)
@@ -155,20 +153,14 @@ def _rows_by_group(
     storage: Storage, deltas: Sequence[Block], columns: Schema, key: Sequence[str], groups: int
 ) -> list[list[pa.Table]]:
     """Return the rows of a chain of upserts, with `_deleted`, by group of buckets, older ones first."""
+    schema = arrow_schema(columns)
 
     def split(block: Block) -> list[pa.Table]:
-        stored = with_new_names(
-            storage.table(block.name, stored_files(block), names_of(block, columns)), block, columns
-        )
-        rows = pa.concat_tables(as_upserts(block, stored, columns)).combine_chunks()
-        if groups == 1:
-            return [rows]
-        group = buckets_of(rows.select(key), groups).astype(np.uint16)
-        rows = rows.take(pa.array(np.argsort(group, kind="stable")))
-        ends = [0, *np.cumsum(np.bincount(group, minlength=groups)).tolist()]
-        return [rows.slice(begin, end - begin) for begin, end in pairwise(ends)]
+        stored = storage.table(block.name, stored_files(block), names_of(block, columns))
+        rows = pa.concat_tables(as_upserts(with_new_names(stored, block, columns), schema)).combine_chunks()
+        return split_by_bucket(rows, key, groups)
 
-    none = arrow_schema(columns).append(_DELETED).empty_table()
+    (none,) = as_upserts(schema.empty_table(), schema)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         every = list(pool.map(split, deltas))
     return [[none, *(parts[group] for parts in every)] for group in range(groups)]

@@ -25,7 +25,8 @@ from kilonova.model.encoding import DELETED, WEIGHT, Append, Changes, Encoding, 
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
-from kilonova.warehouse.block_rows import as_upserts, completed, last_places, names_of, with_new_names
+from kilonova.warehouse.block_rows import completed, last_places, names_of, with_new_names
+from kilonova.warehouse.bucket_merge import as_upserts
 from kilonova.warehouse.local_checks import upsert_changes
 from kilonova.warehouse.storage import Storage
 
@@ -259,7 +260,8 @@ class _Merge:
         """Return the rows of upserts, and of strong deltas as upserts, in order."""
         if not all(block.encoding in (Upsert(key), Changes(key)) for block in deltas):
             raise _LeftToSpark
-        return [part for block in deltas for part in as_upserts(block, self.tables[block.name], self.schema)]
+        schema = arrow_schema(self.schema)
+        return [part for block in deltas for part in as_upserts(self.tables[block.name], schema)]
 
     def _stored(self, block: Block) -> pa.Table:
         return completed(self.tables[block.name], self.schema)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, suppress
 from typing import IO
 
 import pyarrow as pa
@@ -41,22 +42,21 @@ def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def read_batches(opened: IO[bytes], names: Mapping[str, str], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Return the rows of a file, some at a time, with exactly the columns of a schema.
+def read_batches(opened: IO[bytes], names: Mapping[str, str]) -> Iterator[pa.Table]:
+    """Return the rows of a file, some at a time.
 
     Args:
         opened: the file.
-        names: the names of the columns to read, each with its name in the schema.
-        schema: the columns.
+        names: the names of the columns to read, each with the name to give to it.
     """
     file = parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us")
     for batch in file.iter_batches(_BATCH, columns=list(names)):
-        stored = pa.Table.from_batches([batch])
-        yield completed(stored.rename_columns([names[name] for name in stored.column_names]), schema)
+        rows = pa.Table.from_batches([batch])
+        yield rows.rename_columns([names[name] for name in rows.column_names])
 
 
 class RowWriter:
-    """Writer of a file, in row groups of up to a million rows.
+    """Writer of a file, in row groups of up to a million rows; a context manager, at whose end the file is complete.
 
     Args:
         opened: the file.
@@ -74,12 +74,15 @@ class RowWriter:
         while self._rows.num_rows >= _ROWS_TOGETHER or self._rows.nbytes >= _MEMORY:
             self._flush()
 
-    def close(self) -> None:
-        """Write what is left, and the file's metadata."""
-        if self._rows.num_rows or self._writer is None:
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and (self._rows.num_rows or self._writer is None):
             self._flush()
         if self._writer is not None:
-            self._writer.close()
+            with nullcontext() if kind is None else suppress(OSError, ValueError):
+                self._writer.close()
 
     def _flush(self) -> None:
         """Write a row group."""

@@ -456,22 +456,19 @@ class Storage:
         """
         return self.size_where(block, files, pc.scalar(True))
 
-    def batches(
-        self, block: BlockName, file: StoredFile, names: Mapping[str, str], schema: pa.Schema
-    ) -> Iterator[pa.Table]:
-        """Return the rows of a file of a block, some at a time, with exactly the columns of a schema.
+    def batches(self, block: BlockName, file: StoredFile, names: Mapping[str, str]) -> Iterator[pa.Table]:
+        """Return the rows of a file of a block, some at a time.
 
         Args:
             block: the block.
             file: the file.
-            names: the names of the columns to read, each with its name in the schema.
-            schema: the columns.
+            names: the names of the columns to read, each with the name to give to it.
 
         Raises:
             StorageFailed: the file cannot be read.
         """
         with self._reading(block), self._fs.open(f"{self._place(block)}/{file.name}", "rb") as opened:
-            yield from read_batches(opened, names, schema)
+            yield from read_batches(opened, names)
 
     @contextmanager
     def created(self, block: BlockName, file: str) -> Iterator[IO[bytes]]:
@@ -496,10 +493,8 @@ class Storage:
         Raises:
             StorageFailed: the file cannot be written.
         """
-        with self.created(block, file) as opened:
-            writer = RowWriter(opened, rows.schema)
+        with self.created(block, file) as opened, RowWriter(opened, rows.schema) as writer:
             writer.write(rows)
-            writer.close()
 
     def _dataset(self, block: BlockName, files: Iterable[StoredFile]) -> dataset.Dataset:
         paths = [f"{self._place(block)}/{file.name}" for file in files]

@@ -100,7 +100,7 @@ class Warehouse:
         self._blocks = Blocks(spark, storage, identity, _external, self._verification)
         self._small = SmallReader(spark, storage)
         self._by_key = KeyReader(storage)
-        self._tasks = TaskMerge(storage)
+        self._tasks = TaskMerge(spark, storage)
         self._held: dict[ReadPlan, DataFrame] = {}
         self._large: set[Schema] = set()  # columns of results that were larger than expected: they will be again
         self._views = FrameViews(spark)
@@ -629,8 +629,7 @@ class Warehouse:
         """Write upserts merged with a base, or with each other, in Spark's Python workers; None if they fail."""
         if self.sizes.local_check_max <= 0:
             return None
-        upserts = conform(self._upserts(deltas, columns), columns, [DELETED[0], POSITION])
-        files = self._tasks.write(base, upserts, columns, key_of(plan.encoding), plan.name, buckets)
+        files = self._tasks.write(base, deltas, columns, key_of(plan.encoding), plan.name, buckets)
         if files is None:
             return None
         return self._block(plan, columns if plan.is_base else deltas[0].columns, files, buckets, None)
