@@ -33,6 +33,7 @@ MODULES = {
     17: "bounds",
     18: "search_preprocessing",
     19: "memory",
+    20: "cluster_compaction",
 }
 
 
@@ -44,7 +45,7 @@ def main() -> None:
         "--large", action="store_true", help="upserts into a table of 20 M rows, and TPC-H at three scales, too"
     )
     parser.add_argument(
-        "--only", default="1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19", help="which ones, such as 1,3"
+        "--only", default="1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20", help="which ones, such as 1,3"
     )
     parser.add_argument("--here", metavar="DIRECTORY", help=argparse.SUPPRESS)
     given = parser.parse_args()

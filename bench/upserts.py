@@ -44,8 +44,8 @@ def measure(scale: Scale) -> list[Report]:
     timings: dict[str, dict[str, list[float]]] = {}
     curves: dict[int, list[float]] = {}
     for size, rounds in sizes.items():
-        with sandbox(_workflow()) as (project, place):
-            upserts = _Upserts(project, place, size)
+        with sandbox(upserting()) as (project, place):
+            upserts = Upserts(project, place, size)
             taken = upserts.published(rounds)
             timings[f"publish, {size} rows"] = taken.rounded()
             ratio, work = taken.ratio("merge", "publish"), taken.cpu_ratio("merge", "publish")
@@ -123,7 +123,7 @@ def _drawn(lengths: tuple[int, ...], curves: dict[int, list[float]]) -> Draw:
     return draw
 
 
-class _Upserts:
+class Upserts:
     """A keyed channel and a Delta table with the same rows, to which the same upserts go."""
 
     def __init__(self, project: Project, place: Path, size: int) -> None:
@@ -160,11 +160,11 @@ class _Upserts:
         write(project.read("keyed"), place / "plain")
         return interleaved(
             {
-                "copy": lambda: write(self._plain(), place / "out"),
+                "copy": lambda: write(self.plain(), place / "out"),
                 "read and write": lambda: write(project.read("keyed"), place / "out"),
-                "plain scan": lambda: noop(self._plain()),
+                "plain scan": lambda: noop(self.plain()),
                 "scan": lambda: noop(project.read("keyed")),
-                "compact": self._compact,
+                "compact": self.compact,
             },
             rounds,
         )
@@ -186,7 +186,7 @@ class _Upserts:
                 write(self._project.read("keyed"), self._place / "plain")
                 found[number] = interleaved(
                     {
-                        "copy": lambda: write(self._plain(), self._place / "out"),
+                        "copy": lambda: write(self.plain(), self._place / "out"),
                         "read and write": lambda: write(self._project.read("keyed"), self._place / "out"),
                     },
                     rounds,
@@ -223,7 +223,7 @@ class _Upserts:
         )
         merging.when_matched_update_all().when_not_matched_insert_all().execute()
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
         """Compact, without telling the catalog, so that it can be done again."""
         with self._project.catalog.reading() as tx:
             state = channel_store.channel_state(tx, "keyed")
@@ -231,14 +231,14 @@ class _Upserts:
         self._project.warehouse.compact(state.snapshot(state.latest_readable), name)
         self._project.warehouse.delete([name])
 
-    def _plain(self) -> DataFrame:
+    def plain(self) -> DataFrame:
         return self._spark.read.schema(COLUMNS).parquet(str(self._place / "plain"))
 
     def _file(self, of: str) -> str:
         return str(next((self._place / of).glob("*.parquet")))
 
 
-def _workflow() -> kn.Workflow:
+def upserting() -> kn.Workflow:
     workflow = kn.Workflow("upserting")
     workflow.channel("keyed", COLUMNS, key="k")
     return workflow

@@ -7,6 +7,7 @@ it replaces). The result of a read plan is defined by `kilonova.testing.referenc
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -59,6 +60,9 @@ from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.task_merge import TaskMerge
 from kilonova.warehouse.upsert_comparison import UpsertComparison
 from kilonova.warehouse.verification import Verification
+
+_LOCAL = re.compile(r"local(\[|$)")
+"""Master of a session in local mode; that of a cluster on this machine is `local-cluster[…]`."""
 
 _SHARED = 256
 """Number of read plans whose frames are cached for queries."""
@@ -733,8 +737,8 @@ class Warehouse:
         return _with_effect(block, effect)
 
     def _is_local_mode(self) -> bool:
-        """Return whether Spark runs on this machine only."""
-        return type(self.spark) is SparkSession and (self.spark.sparkContext.master or "").startswith("local")
+        """Return whether Spark's tasks run in the Java process of this one."""
+        return type(self.spark) is SparkSession and bool(_LOCAL.match(self.spark.sparkContext.master or ""))
 
     def _compared(self, block: Block, old: SnapshotRead) -> Block | None:
         """Return the block, with its effect if counted, or None if it changes nothing."""
