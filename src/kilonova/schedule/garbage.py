@@ -96,7 +96,8 @@ class GCRoots:
         pins: the holders of pins on each block.
         physical: pairs (block read, block written from it), each as placed.
         logical: points and the points that they reflect.
-        now: the time at which channels with a retention time are looked at.
+        now: the time at which channels with a retention time are looked at; what may be removed then may be later, too,
+            so that roots are equal if all else is.
     """
 
     states: Mapping[str, ChannelState]
@@ -105,7 +106,7 @@ class GCRoots:
     pins: Mapping[int, tuple[str, ...]]
     physical: frozenset[tuple[PlacedBlock, PlacedBlock]]
     logical: frozenset[Reference]
-    now: datetime
+    now: datetime = field(compare=False)
 
 
 class Provenance(enum.Enum):
