@@ -34,7 +34,7 @@ SCHEMA = Schema.of(("k.0", "int"), ("k 1", "bigint"), ("v", "decimal(10,2)"), ("
 def _in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look up in blocks of any size, whose files have several parts."""
     monkeypatch.setattr("kilonova.warehouse.key_lookup._SHARE", 0.001)
-    monkeypatch.setattr("kilonova.warehouse.storage._ROWS_TOGETHER", 3)
+    monkeypatch.setattr("kilonova.warehouse.parquet_rows._ROWS_TOGETHER", 3)
 
 
 def history(spark: SparkSession, place: Path, seed: str, schema: Schema | None = None) -> History:

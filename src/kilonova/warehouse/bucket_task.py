@@ -39,14 +39,14 @@ class RowFile:
     names: Mapping[str, str]
 
 
-class Task(Protocol):
+class NumberedTask(Protocol):
     """One of a number of tasks, each of which writes files."""
 
     def run(self, number: int) -> list[Written]:
         """Execute the task with a number, and describe the files that it has written."""
 
 
-def run_tasks(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_tasks(task: NumberedTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Execute tasks, as a function for `mapInArrow`.
 
     Args:

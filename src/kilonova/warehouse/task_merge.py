@@ -23,7 +23,7 @@ from kilonova.model.schema import Schema
 from kilonova.warehouse import bucket_merge, bucket_task, parquet_rows, spark_hash
 from kilonova.warehouse.arrow_types import arrow_schema
 from kilonova.warehouse.block_rows import new_names
-from kilonova.warehouse.bucket_task import WRITTEN, MergeTask, RowFile, SplitTask, Task, Written, run_tasks
+from kilonova.warehouse.bucket_task import WRITTEN, MergeTask, NumberedTask, RowFile, SplitTask, Written, run_tasks
 from kilonova.warehouse.jobs import fetch
 from kilonova.warehouse.local_merge import bucket_of, stored_files
 from kilonova.warehouse.spark_errors import is_cancelled, summarize_error
@@ -128,7 +128,7 @@ class TaskMerge:
         )
         return self._run(merge, tasks)
 
-    def _run(self, task: Task, count: int) -> list[Written]:
+    def _run(self, task: NumberedTask, count: int) -> list[Written]:
         """Execute a number of tasks, and return the files that they have written."""
         if not count:
             return []
