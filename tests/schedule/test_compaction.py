@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kilonova.errors import DeclarationError
 from kilonova.model.block import Block, Delta, External
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas
-from kilonova.model.encoding import Append, Upsert
+from kilonova.model.encoding import Append, Changes, Increment, Upsert
 from kilonova.schedule.compaction import DeltaStack, channels_to_merge, mergeable_runs, select_for_compaction, small
 from tests.schedule.test_garbage import a_block
 from tests.seeds import SEED
@@ -226,6 +226,10 @@ def test_only_deltas_that_add_rows_of_the_same_columns_here_are_put_together() -
     assert mergeable_runs([upserts[0], *four[1:]], (), few=False) == ()
     assert mergeable_runs(upserts[:1], (), few=False, buckets=4) == (tuple(upserts[:1]),)
     assert mergeable_runs([replace(upserts[0], buckets=4)], (), few=False, buckets=4) == ()
+    for other_encoding in (Changes(("id",)), Increment(("id",), ("n",))):
+        assert mergeable_runs([replace(four[0], encoding=other_encoding)], (), few=True, buckets=4) == ()
+    in_place = replace(upserts[0], external=External(format="csv", options=(), groups=()))
+    assert mergeable_runs([in_place], (), few=True, buckets=4) == ()
     outside = replace(four[0], external=External(format="csv", options=(), groups=()))
     assert mergeable_runs([outside, *four[1:]], (), few=True) == (tuple(four[1:]),)
     assert mergeable_runs(four, [2], few=True) == (tuple(four[:2]), tuple(four[2:]))

@@ -219,9 +219,11 @@ def mergeable_runs(
 
 
 def _ranges(part: Sequence[Block], *, few: bool, buckets: int) -> list[range]:
-    """Return the ranges of adjacent deltas to merge, among those that can be."""
+    """Return the ranges of adjacent deltas to merge, given deltas each two of which can be merged."""
     if isinstance(part[0].encoding, Append):
         return small(tuple(block.statistics.bytes for block in part), few=few)
+    if not isinstance(part[0].encoding, Upsert) or part[0].external is not None:
+        return []
     return [range(min(len(part), _AT_ONCE))] if len(part) > 1 or part[0].buckets != buckets else []
 
 
