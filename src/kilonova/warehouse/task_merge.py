@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kilonova.model.block import Block, BlockName, StoredFile
-from kilonova.model.encoding import Changes
+from kilonova.model.encoding import Changes, key_of
 from kilonova.model.schema import Schema
 from kilonova.warehouse import bucket_merge, bucket_task, parquet_rows, spark_hash
 from kilonova.warehouse.arrow_types import arrow_schema
@@ -51,22 +51,15 @@ class TaskMerge:
         self._failed: set[Schema] = set()
 
     def write(
-        self,
-        base: Block | None,
-        deltas: Sequence[Block],
-        columns: Schema,
-        key: tuple[str, ...],
-        name: BlockName,
-        buckets: int,
+        self, base: Block | None, deltas: Sequence[Block], columns: Schema, name: BlockName, buckets: int
     ) -> tuple[StoredFile, ...] | None:
         """Write the files of a block, with one task per bucket of the base, or of the block if there is no base.
 
         Args:
             base: the base, with buckets, to which the deltas apply; None to write the last upsert of each key,
                 tombstones included.
-            deltas: the deltas, in order; `local_merge.merges_by_arrow` holds for a snapshot of them.
+            deltas: the deltas, at least one, in order; `local_merge.merges_by_arrow` holds for a snapshot of them.
             columns: the columns of the relation.
-            key: the key columns.
             name: the name of the new block.
             buckets: number of its buckets, a multiple of the number of those of the base.
 
@@ -81,7 +74,7 @@ class TaskMerge:
         if columns in self._failed:
             return None
         try:
-            found = self._merged(base, deltas, columns, key, name, buckets)
+            found = self._merged(base, deltas, columns, name, buckets)
         except PySparkException as error:
             if is_cancelled(error):
                 raise
@@ -94,16 +87,11 @@ class TaskMerge:
         )
 
     def _merged(
-        self,
-        base: Block | None,
-        deltas: Sequence[Block],
-        columns: Schema,
-        key: tuple[str, ...],
-        name: BlockName,
-        buckets: int,
+        self, base: Block | None, deltas: Sequence[Block], columns: Schema, name: BlockName, buckets: int
     ) -> list[Written]:
         """Execute the tasks, and return the files that they have written to the hidden directory of the new block."""
-        schema, tasks = arrow_schema(columns), buckets if base is None else base.buckets
+        schema, key = arrow_schema(columns), key_of(deltas[0].encoding)
+        tasks = buckets if base is None else base.buckets
         files, place = self._storage.drafts(name)
         chain: list[int | Mapping[int, RowFile]] = []
         parts: list[list[list[RowFile]]] = []

@@ -581,7 +581,8 @@ class Warehouse:
     def compact(self, snapshot: SnapshotRead, name: BlockName) -> Block:
         """Write a snapshot as a base, bucket by bucket where it is merged that way.
 
-        Upserts are merged in this process, those of more than `sizes.local_check_max` only where Spark runs in it too.
+        Upserts are merged in this process, or by Spark's Python workers if they have more than `sizes.local_check_max`
+        and Spark is not in local mode.
 
         Args:
             snapshot: the snapshot; the contents of its blocks are verified, because damage would become permanent.
@@ -633,7 +634,7 @@ class Warehouse:
         """Write upserts merged with a base, or with each other, in Spark's Python workers; None if they fail."""
         if self.sizes.local_check_max <= 0:
             return None
-        files = self._tasks.write(base, deltas, columns, key_of(plan.encoding), plan.name, buckets)
+        files = self._tasks.write(base, deltas, columns, plan.name, buckets)
         if files is None:
             return None
         return self._block(plan, columns if plan.is_base else deltas[0].columns, files, buckets, None)
