@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -27,6 +28,7 @@ from kilonova.schedule.layout import LayoutThresholds
 from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.jobs import Effect
 from kilonova.warehouse.local_checks import key_metrics, upsert_effect
+from kilonova.warehouse.local_write import FetchLimit, fetch_rows
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
 from tests.seeds import SEED, some
@@ -221,6 +223,7 @@ def _no_functions(name: str) -> Any:
 
 SIZES = {
     "one task": LayoutThresholds(),
+    "larger blocks": LayoutThresholds(single_task_max=0),
     "several tasks": LayoutThresholds(single_task_max=0),
     "a few rows first": LayoutThresholds(full_compare_max=0),
 }
@@ -229,7 +232,21 @@ SIZES = {
 @pytest.mark.parametrize("how", some(SIZES, 1))
 def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = SIZES[how]
-    monkeypatch.setattr("kilonova.warehouse.local_write._ROWS", 4)  # Spark writes what has more rows
+    few = FetchLimit(rows=3, memory=1 << 20, text=1 << 10)  # Spark writes what has more rows
+    monkeypatch.setattr("kilonova.warehouse.local_write._SMALL", few)
+    if how == "larger blocks":
+        monkeypatch.setattr("kilonova.warehouse.local_write._EXPECTED", -1)
+        monkeypatch.setattr("kilonova.warehouse.local_write._DENSE", 1 << 20)
+        monkeypatch.setattr("kilonova.warehouse.local_write._LARGER", few)
+        monkeypatch.setattr("kilonova.schedule.layout._TASK_SIZE", 100)
+    fetches: Counter[bool] = Counter()
+
+    def counted(*args: Any) -> pa.Table | None:
+        rows = fetch_rows(*args)
+        fetches[rows is not None] += args[-1].partitions > 1 if how == "larger blocks" else 1
+        return rows
+
+    monkeypatch.setattr("kilonova.warehouse.warehouse.fetch_rows", counted)
     chance = random.Random(f"{SEED}/{sizes}")
     types = {f"v.{n}": kind for n, kind in enumerate(TYPES)}
     key = tuple(f"k {n}" for n in range(2))
@@ -244,6 +261,9 @@ def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, how: str, mon
         rows = last if step == 9 else [_row(schema, key, chance) for _ in range(chance.randrange(7))]
         if chance.random() < 0.8 or step in (0, 8):  # the others may have null or duplicate keys
             rows = list({row[: len(key)]: row for row in rows if None not in row[: len(key)]}.values())
+        if step == 3:  # all keys, of which there are at least four
+            keys = itertools.product(*(TYPES[schema.type_of(name)][1] for name in key))
+            rows = [(*each, 0, *_row(schema, key, chance)[len(key) + 1 :]) for each in keys]
         if step in (0, 8):
             rows = [row for row in rows if row[2] != 127]
         if step in (10, 11):
@@ -256,6 +276,8 @@ def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, how: str, mon
         last = last if isinstance(found[0], str) else rows
         outcomes["refused" if isinstance(found[0], str) else "nothing" if found[0] is None else "written"] += 1
     assert set(outcomes) == {"refused", "nothing", "written"}
+    assert fetches[True]
+    assert fetches[False]
 
 
 def test_keys_that_are_points_in_time_are_found_in_what_spark_wrote(
@@ -265,7 +287,7 @@ def test_keys_that_are_points_in_time_are_found_in_what_spark_wrote(
     noon = datetime(2024, 2, 29, 12)
     for name, sizes in SIZES.items():
         made = Written(spark, tmp_path / name.replace(" ", "_"), schema, ("at",), sizes)
-        monkeypatch.setattr("kilonova.warehouse.local_write._ROWS", 0)  # Spark writes the base
+        monkeypatch.setattr("kilonova.warehouse.local_write._EXPECTED", -1)  # Spark writes the base
         assert made.write([(noon, 1, False)]) == (1, None, None)
         monkeypatch.undo()
         assert made.write([(noon, 1, False)]) == (None,)

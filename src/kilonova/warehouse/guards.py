@@ -22,6 +22,7 @@ class Guard(enum.Enum):
     """Condition that rows must not violate; the members of each are the fields of its error."""
 
     MISPLACED = "KILONOVA_ROW_IN_WRONG_BUCKET"
+    LARGE = "KILONOVA_LARGER_THAN_EXPECTED"
     KEY = "KILONOVA_KEY_VIOLATION"
     SETTABLE = "KILONOVA_COLUMN_NOT_SETTABLE"
     RETRACTION = "KILONOVA_RETRACTED_TOO_OFTEN"
@@ -31,8 +32,16 @@ class Guard(enum.Enum):
     COLUMN_TWICE = "KILONOVA_COLUMN_TWICE"
 
 
-class Misplaced(Exception):
+class UnmetAssumption(Exception):
+    """Rows are not as they were assumed to be, and have to be written otherwise."""
+
+
+class Misplaced(UnmetAssumption):
     """Rows that were assumed to be in their buckets are not."""
+
+
+class LargerThanExpected(UnmetAssumption):
+    """Rows that were assumed to fit into this process's memory do not."""
 
 
 def fail(guard: Guard, **fields: Column) -> Column:
@@ -47,7 +56,7 @@ def fail(guard: Guard, **fields: Column) -> Column:
 _MESSAGE = re.compile(r"\[(KILONOVA_[A-Z_]+)\] (\{.*\})?")
 
 
-def guard_error(message: str) -> KilonovaError | Misplaced | None:
+def guard_error(message: str) -> KilonovaError | UnmetAssumption | None:
     """Return the error for the message that a guard raised; None if the message is not of a guard.
 
     >>> guard_error('[KILONOVA_KEY_VIOLATION] {"key":{"id":null}} SQLSTATE: P0001').problem
@@ -59,11 +68,13 @@ def guard_error(message: str) -> KilonovaError | Misplaced | None:
     return _error(Guard(found[1]), json.loads(found[2] or "{}"))
 
 
-def _error(guard: Guard, fields: dict[str, Any]) -> KilonovaError | Misplaced:
+def _error(guard: Guard, fields: dict[str, Any]) -> KilonovaError | UnmetAssumption:
     file = unquote(fields["file"]) if "file" in fields else None
     match guard:
         case Guard.MISPLACED:
             return Misplaced()
+        case Guard.LARGE:
+            return LargerThanExpected()
         case Guard.KEY:
             key = json.dumps(fields["key"], ensure_ascii=False, separators=(",", ":"))
             return KeyViolation(

@@ -28,8 +28,8 @@ from kilonova.query.row_order import SortKey
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import any_of, weights_added
-from kilonova.warehouse.guards import Guard, fail
-from kilonova.warehouse.spark_errors import reason, translate_errors
+from kilonova.warehouse.guards import Guard, LargerThanExpected, fail
+from kilonova.warehouse.spark_errors import is_result_too_large, reason, translate_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,19 +343,25 @@ def fetched(rows: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True)) if rows.num_columns else [()] * rows.num_rows
 
 
-def fetch_table(frame: DataFrame, path: str, limit: int) -> pa.Table:
-    """Return the rows of a frame as a table, at most `limit`.
+def fetch_table(frame: DataFrame, path: str) -> pa.Table | None:
+    """Return the rows of a frame as a table; None if its guard, or `spark.driver.maxResultSize`, is exceeded.
 
     Args:
         frame: the rows.
         path: the directory of the block that will have them.
-        limit: maximum number of rows.
 
     Raises:
         KilonovaError: any error of `write`.
     """
-    with translate_errors(path):
-        return frame.coalesce(1).limit(limit).toArrow()
+    try:
+        with translate_errors(path):
+            return frame.toArrow()
+    except LargerThanExpected:
+        return None
+    except PySparkException as error:
+        if is_result_too_large(error):
+            return None
+        raise
 
 
 def ordered(frame: DataFrame, first: Sequence[SortKey]) -> DataFrame:

@@ -105,7 +105,7 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
 
 def write_merged_deltas(
     storage: Storage, deltas: Sequence[Block], columns: Schema, name: BlockName, buckets: int
-) -> bool:
+) -> tuple[StoredFile, ...] | None:
     """Write the last row of each key of a chain of upserts, tombstones included, as the files of a delta.
 
     Args:
@@ -116,26 +116,25 @@ def write_merged_deltas(
         buckets: number of its buckets; 0 for one file.
 
     Returns:
-        Whether the files are written; False where the deltas, or texts in keys, are too large for this process.
+        The files; None where the deltas, or texts in keys, are too large for this process.
 
     Raises:
         StorageFailed: a file cannot be read or written.
     """
     if sum(storage.uncompressed_size(each.name, stored_files(each)) for each in deltas) > _MEMORY:
-        return False
+        return None
     key, groups = key_of(deltas[0].encoding), buckets or 1
 
-    def write(bucket: int, parts: Sequence[pa.Table]) -> None:
-        storage.write_rows(name, file_name(bucket, buckets), last_rows(parts, key))
+    def write(bucket: int, parts: Sequence[pa.Table]) -> StoredFile:
+        return storage.write_rows(name, file_name(bucket, buckets), last_rows(parts, key))
 
     try:
         parts = _rows_by_group(storage, deltas, columns, key, groups)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            list(pool.map(write, range(groups), parts))
+            return tuple(pool.map(write, range(groups), parts))
     except MemoryError:
         storage.delete([name])
-        return False
-    return True
+        return None
 
 
 def stored_files(block: Block | None) -> tuple[StoredFile, ...]:

@@ -210,6 +210,7 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
             "spark.driver.memory": f"{_driver_memory() >> 20}m",
             "spark.sql.shuffle.partitions": str(max(32, 4 * (os.cpu_count() or 1))),
             "spark.sql.warehouse.dir": (cache_directory() / "spark-warehouse").as_uri(),
+            "spark.task.maxDirectResultSize": "128m",  # larger results are stored, and copied once more
             "spark.ui.enabled": "false",
         }
     if _is_local(settings) and _mebibytes({**options, **given}["spark.driver.memory"]) <= _PAGES:

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 
 from kilonova.errors import EncodingError, InputError, KilonovaError, SparkUnavailable, StorageFailed
-from kilonova.warehouse.guards import Misplaced, guard_error
+from kilonova.warehouse.guards import UnmetAssumption, guard_error
 from kilonova.warehouse.storage import disk_full
 
 
@@ -29,7 +29,7 @@ def translate_errors(path: str | None) -> Iterator[None]:
 
     Raises:
         KilonovaError: the translated error.
-        Misplaced: a row is in the wrong bucket.
+        UnmetAssumption: a row is in the wrong bucket, or rows are larger than expected.
         PySparkException: any other error of Spark, including those that PySpark leaves as Java errors.
     """
     try:
@@ -100,6 +100,11 @@ def is_of_data(error: PySparkException) -> bool:
 def is_cancelled(error: PySparkException) -> bool:
     """Return whether a Spark error says that the work was cancelled."""
     return any("CANCEL" in cause.condition for cause in _causes(error))
+
+
+def is_result_too_large(error: PySparkException) -> bool:
+    """Return whether a Spark error says that rows were too many to return."""
+    return any("spark.driver.maxResultSize" in cause.message for cause in _causes(error))
 
 
 def reason(error: PySparkException) -> str:
@@ -187,7 +192,7 @@ _VANISHED = re.compile(r"_temporary\S*: No such file|_temporary\S* does not exis
 _GONE = ("SparkContext was shut down", "stopped SparkContext", "UNAVAILABLE")
 
 
-def _recognized(causes: Sequence[_Cause], path: str | None) -> KilonovaError | Misplaced | None:
+def _recognized(causes: Sequence[_Cause], path: str | None) -> KilonovaError | UnmetAssumption | None:
     """Return the Kilonova error for a Spark error with its causes; None if it is not recognized."""
     for cause in reversed(causes):
         if (known := _known(cause, path)) is not None:
@@ -197,7 +202,7 @@ def _recognized(causes: Sequence[_Cause], path: str | None) -> KilonovaError | M
     return None
 
 
-def _known(cause: _Cause, path: str | None) -> KilonovaError | Misplaced | None:
+def _known(cause: _Cause, path: str | None) -> KilonovaError | UnmetAssumption | None:
     """Return the Kilonova error for one cause; None if it is not recognized."""
     if cause.condition == "USER_RAISED_EXCEPTION":
         return guard_error(cause.message)

@@ -487,14 +487,16 @@ class Storage:
                 raise disk_full(self.path(block)) from error
             raise StorageFailed(f"the block cannot be written: {error}", path=self.path(block)) from error
 
-    def write_rows(self, block: BlockName, file: str, rows: pa.Table) -> None:
-        """Write rows to a new file of a block, as Spark would.
+    def write_rows(self, block: BlockName, file: str, rows: pa.Table) -> StoredFile:
+        """Write rows to a new file of a block, as Spark would, and return it; a local one is flushed to disk.
 
         Raises:
             StorageFailed: the file cannot be written.
         """
         with self.created(block, file) as opened, RowWriter(opened, rows.schema) as writer:
             writer.write(rows)
+        with self._reading(block):
+            return self._recorded(f"{self._place(block)}/{file}")
 
     def _dataset(self, block: BlockName, files: Iterable[StoredFile]) -> dataset.Dataset:
         paths = [f"{self._place(block)}/{file.name}" for file in files]

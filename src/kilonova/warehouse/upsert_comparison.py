@@ -6,6 +6,7 @@ this process with Arrow, the rest by Spark.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
@@ -64,9 +65,9 @@ class UpsertComparison:
             if few is None:
                 return False
             near = keys_within(few, key)
-            sizes = (storage.size_where(each.name, each.stored or (), near) for each in old.blocks)
+            sizes = [storage.size_where(each.name, each.stored or (), near) for each in old.blocks]
             if sum(sizes) <= _LOOKED_THROUGH:
-                return self._effect_of(few).any
+                return self._effect_of(few, [each for each, size in zip(old.blocks, sizes, strict=True) if size]).any
         known = [name for name in key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
         some = storage.first_rows(block.name, known, _FEW) if known else None
         if some is None:
@@ -88,7 +89,7 @@ class UpsertComparison:
         if size > min(self.sizes.full_compare_max, self.sizes.local_check_max) or not self._is_local():
             return None
         names = (*block.schema.names, DELETED[0])
-        return self._effect_of(self.blocks.storage.table(block.name, block.stored or (), names))
+        return self._effect_of(self.blocks.storage.table(block.name, block.stored or (), names), self.old.blocks)
 
     def counted(self, delta: DataFrame) -> DataFrame:
         """Count the rows that the upsert adds and removes, by Spark.
@@ -118,11 +119,16 @@ class UpsertComparison:
             and comparable_types(schema, schema.names)
         )
 
-    def _effect_of(self, rows: pa.Table) -> jobs.Effect:
-        """Count the rows that some rows of the upsert add to the snapshot and remove from it."""
+    def _effect_of(self, rows: pa.Table, before: Sequence[Block]) -> jobs.Effect:
+        """Count the rows that some rows of the upsert add to the snapshot and remove from it.
+
+        Args:
+            rows: the rows.
+            before: the blocks of the snapshot that may have their keys, in order.
+        """
         key, older = key_of(self.block.encoding), []
         near = keys_within(rows, key)
-        for each in self.old.blocks:
+        for each in before:
             names = [name for name in names_of(each, self.block.schema) if name != WEIGHT[0]]
             found = self.blocks.storage.table(each.name, each.stored or (), names, near)
             older.append(with_new_names(found, each, self.block.schema))

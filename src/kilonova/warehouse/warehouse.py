@@ -54,7 +54,7 @@ from kilonova.warehouse.key_lookup import KeyReader, can_look_up
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_by_arrow, write_merged, write_merged_deltas
 from kilonova.warehouse.local_read import SmallReader, derived_rows, is_small_reading, weighted
-from kilonova.warehouse.local_write import fetch_small, is_small, write_small
+from kilonova.warehouse.local_write import fetch_limit, fetch_rows, write_fetched
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.task_merge import TaskMerge
@@ -674,8 +674,9 @@ class Warehouse:
         merged: Block | None = None
         if merges_by_arrow(whole, schema):
             near = self._is_near(deltas)
-            if near and write_merged_deltas(self.storage, deltas, schema, plan.name, buckets):
-                merged = self._block(plan, columns, self.storage.recorded(plan.name), buckets, None)
+            stored = write_merged_deltas(self.storage, deltas, schema, plan.name, buckets) if near else None
+            if stored is not None:
+                merged = self._block(plan, columns, stored, buckets, None)
             elif buckets:
                 merged = self._written_by_bucket(None, deltas, schema, plan, buckets)
         if merged is not None:
@@ -696,15 +697,15 @@ class Warehouse:
     ) -> Block:
         """Write rows with exactly the given columns, null if absent, and return the block."""
         name = plan.name
-        here = self.sizes.local_check_max > 0 and keys is None and columns not in self._large
-        if here and is_small(plan, columns, layout):
-            given = conform(rows, columns, absent={"_deleted": "false"})
-            few = fetch_small(given, columns, self.storage.path(name), plan)
-            if few is not None:
-                effect = write_small(self.storage, few, plan, layout)
-                return self._block(plan, columns, self.storage.recorded(name), 0, effect)
-            self._large.add(columns)
         rows = conform(rows, columns, absent={"_deleted": "false"})
+        here = self.sizes.local_check_max > 0 and keys is None and columns not in self._large
+        limit = fetch_limit(plan, columns, layout, local_mode=self._is_local_mode()) if here else None
+        if limit is not None:
+            fetched = fetch_rows(rows, columns, self.storage.path(name), plan, limit)
+            if fetched is not None:
+                stored, effect = write_fetched(self.storage, fetched, plan, layout)
+                return self._block(plan, columns, stored, 0, effect)
+            self._large.add(columns)
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
