@@ -24,7 +24,7 @@ from kilonova.service.project import Project
 TOUCHED = tuple(name for name, text in QUERIES.items() if "orders" in text or "lineitem" in text)
 """The queries for which there is something to do."""
 
-_GOALS = {0.01: 1.0, 0.3: 2.0, 1.0: 3.5, 3.0: 5.0}
+_GOALS = {0.01: 1.0, 0.1: 1.2, 0.3: 2.0, 1.0: 3.5, 3.0: 5.0}
 """How many times as fast the change should be, by scale."""
 
 WARMING = 8
@@ -34,8 +34,8 @@ WARMING = 8
 def measure(scale: Scale) -> Iterable[Report]:
     """Every query kept up to date, at some scales; each report comes when it is there."""
     quick = scale is Scale.QUICK
-    sizes = {Scale.QUICK: (0.01,), Scale.FULL: (1.0,), Scale.LARGE: (0.3, 1.0, 3.0)}[scale]
-    return (_report(size, rounds=1 if quick else 2) for size in sizes)
+    sizes = {Scale.QUICK: (0.01,), Scale.FULL: (1.0,), Scale.LARGE: (0.1, 0.3, 1.0, 3.0)}[scale]
+    return (_report(size, rounds=1 if quick else 4 if size < 1 else 2) for size in sizes)
 
 
 def _report(size: float, rounds: int) -> Report:
@@ -48,6 +48,9 @@ def _report(size: float, rounds: int) -> Report:
     faster = {name: 1 / each.ratio("change", "full") for name, each in timings.items()}
     auto = {name: 1 / each.ratio("auto", "full") for name, each in timings.items()}
     best = {name: max(1.0, ratio) for name, ratio in faster.items()}
+    slower = {
+        name: each.median("auto") / min(each.median("change"), each.median("full")) for name, each in timings.items()
+    }
     right = statistics.mean(
         (method == "change") == (each.seconds["change"][place] <= each.seconds["full"][place])
         for name, each in timings.items()
@@ -77,8 +80,8 @@ def _report(size: float, rounds: int) -> Report:
                 at_least=True,
             ),
             Goal("the best query, times as fast", max(faster.values()), 10, at_least=True),
-            Goal("auto against a full refresh, the worst query, times as slow", 1 / min(auto.values()), 1.1),
-            Goal("part of the runs in which auto chose the faster way", right, 0.9, at_least=True),
+            Goal("auto against the faster way, the worst query, times as slow", max(slower.values()), 1.15),
+            Goal("part of the runs in which auto chose the faster way", right, 0.95, at_least=True),
         ],
         timings={name: each.rounded() for name, each in timings.items()},
         note=f"Auto is {_mean(auto):.2f} times as fast as a full refresh on the (geometric) average; always choosing"
