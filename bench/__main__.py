@@ -42,7 +42,7 @@ def main() -> None:
     scales = parser.add_mutually_exclusive_group()
     scales.add_argument("--quick", action="store_true", help="small sizes; leaves the kept results alone")
     scales.add_argument(
-        "--large", action="store_true", help="upserts into a table of 20 M rows, and TPC-H at three scales, too"
+        "--large", action="store_true", help="upserts into a table of 20 M rows, and TPC-H at four scales, too"
     )
     parser.add_argument(
         "--only", default="1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20", help="which ones, such as 1,3"

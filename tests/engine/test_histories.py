@@ -370,13 +370,19 @@ def test_random_histories_agree_with_the_reference(spark: SparkSession, tmp_path
     def follow(steps: list[tuple[str, Any]]) -> None:
         nonlocal number
         number += 1
-        sizes = {"local_check_max": 0} if (SEED + number) % 2 else {}  # every other history leaves all work to Spark
+        larger = (SEED + number) % 4 == 2
+        # Every other history leaves all work to Spark.
+        sizes = {"local_check_max": 0} if (SEED + number) % 2 else {"single_task_max": 0} if larger else {}
         with (
             pytest.MonkeyPatch.context() as patch,
             open_project(tmp_path / str(number), session=spark, retry={"wait": 0}, sizes=sizes) as project,
         ):
             if (SEED + number) % 4 == 0:  # as if there were many rows
                 patch.setattr("kilonova.warehouse.local_read._LITERAL", 0)
+            if larger:  # as if blocks were
+                patch.setattr("kilonova.warehouse.local_write._EXPECTED", -1)
+                patch.setattr("kilonova.warehouse.local_write._DENSE", 1 << 20)
+                patch.setattr("kilonova.schedule.layout._TASK_SIZE", 1 << 9)
             project.create()
             history = History(project)
             for place, (kind, what) in enumerate([*steps, ("run", None), ("collect", None), ("run", None)]):

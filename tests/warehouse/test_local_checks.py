@@ -280,6 +280,21 @@ def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, how: str, mon
     assert fetches[False]
 
 
+@pytest.mark.parametrize("step", ["fetch_rows", "write_fetched"])
+def test_spark_writes_what_does_not_fit_into_memory(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    made = Written(spark, tmp_path, Schema.of(("k", "int"), ("n", "int")), ("k",), SIZES["one task"])
+
+    def too_much(*_: Any) -> None:
+        raise pa.ArrowMemoryError
+
+    monkeypatch.setattr(f"kilonova.warehouse.warehouse.{step}", too_much)
+    assert made.write([(1, 1, False), (2, 2, False)]) == (2, None, None)
+    assert made.write([(1, 1, False), (2, 3, False)]) == (2, 1, 0)
+    assert [len(block.stored or ()) for block in made.blocks] == [1, 1]
+
+
 def test_keys_that_are_points_in_time_are_found_in_what_spark_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -698,14 +698,8 @@ class Warehouse:
         """Write rows with exactly the given columns, null if absent, and return the block."""
         name = plan.name
         rows = conform(rows, columns, absent={"_deleted": "false"})
-        here = self.sizes.local_check_max > 0 and keys is None and columns not in self._large
-        limit = fetch_limit(plan, columns, layout, local_mode=self._is_local_mode()) if here else None
-        if limit is not None:
-            fetched = fetch_rows(rows, columns, self.storage.path(name), plan, limit)
-            if fetched is not None:
-                stored, effect = write_fetched(self.storage, fetched, plan, layout)
-                return self._block(plan, columns, stored, 0, effect)
-            self._large.add(columns)
+        if keys is None and (here := self._written_here(rows, plan, columns, layout)) is not None:
+            return here
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
@@ -714,6 +708,23 @@ class Warehouse:
         # Spark repartitions once more to group by floating-point keys.
         block = self._block(plan, columns, stored, 0 if seen.misplaced else layout.buckets, seen.effect)
         return replace(block, stored=self.storage.name_buckets(name, stored)) if block.buckets else block
+
+    def _written_here(self, rows: DataFrame, plan: WritePlan, columns: Schema, layout: jobs.Layout) -> Block | None:
+        """Write rows in this process, and return the block; None if Spark has to write them."""
+        if self.sizes.local_check_max <= 0 or columns in self._large:
+            return None
+        limit = fetch_limit(plan, columns, layout, local_mode=self._is_local_mode())
+        if limit is None:
+            return None
+        try:
+            fetched = fetch_rows(rows, columns, self.storage.path(plan.name), plan, limit)
+            if fetched is not None:
+                stored, effect = write_fetched(self.storage, fetched, plan, layout)
+                return self._block(plan, columns, stored, 0, effect)
+        except MemoryError:
+            self.storage.delete([plan.name])
+        self._large.add(columns)
+        return None
 
     def _block(
         self,
