@@ -205,6 +205,29 @@ def test_a_view_is_computed_from_its_sources_once_its_changes_were_measured(
         assert_equal_to_the_queries(project, ("large",))
 
 
+@pytest.mark.parametrize(("direct", "tried_after"), [(0.8, (4, 4)), (0.6, ())])
+def test_a_detached_view_returns_now_and_then_unless_that_is_clearly_dearer(
+    project: Project, monkeypatch: pytest.MonkeyPatch, direct: float, tried_after: tuple[int, ...]
+) -> None:
+    draw = random.Random(SEED)
+    project.apply(workflow("large"))
+    change(project, draw, 1.0)
+    project.run()
+    priced(
+        monkeypatch,
+        {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 0.7, RefreshMethod.FROM_SOURCES: direct},
+    )
+    returns = [way for times in tried_after for way in (*["from sources"] * times, "full")]
+    for number, expected in enumerate(("incremental", "incremental", *returns, *["from sources"] * 5)):
+        rows = [(n, line, "x", 5 * (number % 2)) for n in range(12) for line in (1, 2, 3)]
+        project.ingest("items", project.warehouse.spark.createDataFrame(rows, SCHEMAS["items"]))
+        orders = [(n, "c1", Decimal(number)) for n in range(12)]
+        project.ingest("orders", project.warehouse.spark.createDataFrame(orders, SCHEMAS["orders"]))
+        project.run()
+        assert methods(project)["large"] == expected, number
+    assert_equal_to_the_queries(project, ("large",))
+
+
 def test_relations_whose_changes_come_to_nothing_make_what_reads_them_cheap(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

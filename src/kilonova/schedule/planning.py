@@ -293,6 +293,9 @@ _CLEARLY = 2.5
 _AHEAD = 5
 """Number of runs over which the recomputation of all that a detached view materializes is spread."""
 
+_DIRECT_RUNS = 4
+"""Least number of runs from the sources after which what a detached view materializes is tried again."""
+
 
 def choose_from_sources(
     view: TaskState,
@@ -340,8 +343,21 @@ def choose_from_sources(
     stays = maintained + again > seconds if view.detached else maintained > seconds + again
     if not (stays or (view.detached and not maintained)):
         return None
+    if _may_return(view) and maintained + again <= _WORTH_TRYING * seconds:
+        return None
     reason = f"estimated at {seconds:.1f} s, from what it materializes at {maintained:.1f} s"
     return replace(choice, estimates=estimates, reason=reason)
+
+
+def _may_return(view: TaskState) -> bool:
+    """Return whether a detached view was computed from its sources for so long that the alternative is tried again.
+
+    Its estimate does not improve meanwhile, and is from its first runs, in which Spark compiled. It is tried when the
+    view was computed from its sources as often as in all such periods before, so that a wrong trial costs little.
+    """
+    direct = [sample.method is RefreshMethod.FROM_SOURCES for sample in view.samples]
+    latest = len(tuple(takewhile(bool, direct)))
+    return view.detached and latest >= max(_DIRECT_RUNS, sum(direct) - latest)
 
 
 def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> tuple[float, float]:
