@@ -186,6 +186,15 @@ def test_a_detached_view_is_not_computed_from_what_is_out_of_date(
     assert_equal_to_the_queries(project, ("large",))
 
 
+def run_on_changed_rows(project: Project, number: int) -> None:
+    """Run after all orders and items have changed."""
+    rows = [(n, line, "x", 5 * (number % 2)) for n in range(12) for line in (1, 2, 3)]
+    project.ingest("items", project.warehouse.spark.createDataFrame(rows, SCHEMAS["items"]))
+    orders = [(n, "c1", Decimal(number)) for n in range(12)]
+    project.ingest("orders", project.warehouse.spark.createDataFrame(orders, SCHEMAS["orders"]))
+    project.run()
+
+
 def test_a_view_is_computed_from_its_sources_once_its_changes_were_measured(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,11 +205,7 @@ def test_a_view_is_computed_from_its_sources_once_its_changes_were_measured(
     dearer = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 0.7, RefreshMethod.FROM_SOURCES: 0.6}
     priced(monkeypatch, dearer)  # two relations, one after the other: 1.0 s
     for number, expected in enumerate(("incremental", "incremental", "from sources")):
-        rows = [(n, line, "x", 5 * (number % 2)) for n in range(12) for line in (1, 2, 3)]
-        project.ingest("items", project.warehouse.spark.createDataFrame(rows, SCHEMAS["items"]))
-        orders = [(n, "c1", Decimal(number)) for n in range(12)]
-        project.ingest("orders", project.warehouse.spark.createDataFrame(orders, SCHEMAS["orders"]))
-        project.run()
+        run_on_changed_rows(project, number)
         assert methods(project)["large"] == expected, number
         assert_equal_to_the_queries(project, ("large",))
 
@@ -219,11 +224,7 @@ def test_a_detached_view_returns_now_and_then_unless_that_is_clearly_dearer(
     )
     returns = [way for times in tried_after for way in (*["from sources"] * times, "full")]
     for number, expected in enumerate(("incremental", "incremental", *returns, *["from sources"] * 5)):
-        rows = [(n, line, "x", 5 * (number % 2)) for n in range(12) for line in (1, 2, 3)]
-        project.ingest("items", project.warehouse.spark.createDataFrame(rows, SCHEMAS["items"]))
-        orders = [(n, "c1", Decimal(number)) for n in range(12)]
-        project.ingest("orders", project.warehouse.spark.createDataFrame(orders, SCHEMAS["orders"]))
-        project.run()
+        run_on_changed_rows(project, number)
         assert methods(project)["large"] == expected, number
     assert_equal_to_the_queries(project, ("large",))
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kilonova.errors import InputError, SchemaMismatch, StorageFailed
-from kilonova.warehouse.spark_errors import translate_errors
+from kilonova.warehouse.spark_errors import is_result_too_large, translate_errors
 
 
 def test_files_that_vanish_while_they_are_written_may_be_there_next_time() -> None:
@@ -70,3 +70,12 @@ def test_the_cause_of_a_failed_task_is_read_in_what_a_server_says() -> None:
     text = f"Job aborted: [TASK_WRITE_FAILED] it failed\n{stack}"
     with pytest.raises(StorageFailed, match="full"), translate_errors("/w/block_1"):
         raise PySparkException(message=text)
+
+
+def test_results_that_spark_refuses_to_return_are_recognized() -> None:
+    refused = (
+        "Job aborted due to stage failure: Total size of serialized results of 3 tasks (1033.2 MiB) is bigger than"
+        " spark.driver.maxResultSize (1024.0 MiB)"
+    )
+    assert is_result_too_large(PySparkException(message=refused))
+    assert not is_result_too_large(PySparkException(message="Job aborted due to stage failure: Task 0 failed"))
