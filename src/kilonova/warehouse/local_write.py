@@ -147,7 +147,10 @@ def _few(frame: DataFrame, columns: Schema, limit: FetchLimit, long: str) -> Dat
 
 
 def _guarded(frame: DataFrame, columns: Schema, limit: FetchLimit) -> DataFrame:
-    """Return the rows of a frame; rows beyond the limit stop Spark's job, which is fetched faster than a column."""
+    """Return the rows of a frame, on a condition that ends Spark's job at the first row beyond the limit.
+
+    This takes less time than a column that says so, as `_few` has. On a cluster, Spark would execute the task again.
+    """
     number = f"(monotonically_increasing_id() & {_PLACE})"
     excess = [f"{number} >= {limit.rows // 2}", *(_is_long(name, limit) for name in _texts(columns))]
     guard = F.when(F.expr(" OR ".join(excess)), fail(Guard.LARGE).cast("boolean")).otherwise(True)
