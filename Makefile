@@ -3,14 +3,17 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST_OPTIONS ?= -n 3 --dist worksteal -m "not slow"
+ALL_TESTS := -n 3 --dist worksteal -m "not slow"
+# Of the tests that take longer than a second, of which there are 1,200, each run takes others.
+LONG_SHARE ?= 0.3
+PYTEST_OPTIONS ?= $(ALL_TESTS) --long-share $(LONG_SHARE)
 STAMP := .venv/.installed
 BROWSER := chromium fonts-inter fonts-noto-core
 
 # Images of containers often forbid it, and then each of the many processes of the tests compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install demo test browser archive slow check static bench soak soak-servers chaos docs pictures format clean
+.PHONY: install demo test test-all browser archive slow check static bench soak soak-servers chaos docs pictures format clean
 
 install: $(STAMP)
 
@@ -19,6 +22,10 @@ demo: $(STAMP)
 
 test: $(STAMP) browser archive
 	$(BIN)/pytest $(PYTEST_OPTIONS)
+
+# All tests but the slow ones, in most of an hour; records which take long.
+test-all: $(STAMP) browser archive
+	$(BIN)/pytest $(ALL_TESTS) --record-durations
 
 # Java's class-data archive, with which Spark starts in half the time.
 archive: $(STAMP)

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.session import SparkSettings, open_session
+from tests.long_tests import chosen, read_durations, write_durations
 from tests.seeds import SEED
 
 # Most of a test's time would be compilation: of Java's code and of Spark's plans. With one compiler, Java keeps 48 MB
@@ -30,6 +31,35 @@ settings.register_profile("kilonova", deadline=None)  # tests never depend on ho
 settings.load_profile("kilonova")
 
 
+_seconds: list[tuple[str, float]] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options about tests that take long."""
+    group = parser.getgroup("tests that take long")
+    group.addoption(
+        "--long-share",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="share of the tests that take longer than a second, chosen by KILONOVA_SEED (1: all)",
+    )
+    group.addoption("--record-durations", action="store_true", help="record which tests take long, if all have passed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that take long and that this run does not choose."""
+    kept = chosen([item.nodeid for item in items], config.getoption("long_share"), read_durations())
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how long a test took, without what it shares with others and was prepared before it."""
+    if report.when == "call" and report.passed:
+        _seconds.append((report.nodeid, report.duration))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Print the seed of the random tests, to repeat them."""
     if not hasattr(session.config, "workerinput"):
@@ -41,8 +71,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_sessionfinish() -> None:
-    """Leave the last garbage to the end of the process: xdist interrupts a process that takes five seconds to end."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Record durations; leave the last garbage to the end, which xdist does not wait for longer than five seconds."""
+    if session.config.getoption("record_durations") and not hasattr(session.config, "workerinput") and not exitstatus:
+        write_durations(_seconds)
     gc.freeze()
 
 
