@@ -110,8 +110,11 @@ def _compiling() -> float:
     """The work of the compilers of the Java processes below this one, by the names of their threads; 0 if unknown."""
     total = 0.0
     for child in psutil.Process(os.getpid()).children(recursive=True):
-        with suppress(psutil.Error, OSError):
-            for thread in child.threads() if "java" in child.name() else ():
+        threads = []
+        with suppress(psutil.Error):
+            threads = child.threads() if "java" in child.name() else []
+        for thread in threads:
+            with suppress(OSError):  # the thread has ended
                 name = Path(f"/proc/{child.pid}/task/{thread.id}/comm").read_text()
                 total += thread.user_time + thread.system_time if name.startswith(("C1 Comp", "C2 Comp")) else 0.0
     return total

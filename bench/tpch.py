@@ -35,7 +35,7 @@ def measure(scale: Scale) -> Iterable[Report]:
     """Every query kept up to date, at some scales; each report comes when it is there."""
     quick = scale is Scale.QUICK
     sizes = {Scale.QUICK: (0.01,), Scale.FULL: (1.0,), Scale.LARGE: (0.1, 0.3, 1.0, 3.0)}[scale]
-    return (_report(size, rounds=1 if quick else 4 if size < 1 else 2) for size in sizes)
+    return (_report(size, rounds=1 if quick else 9 if size < 1 else 2) for size in sizes)
 
 
 def _report(size: float, rounds: int) -> Report:

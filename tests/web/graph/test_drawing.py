@@ -25,7 +25,7 @@ def overviews(draw: st.DrawFn) -> Overview:
     channels = [channel_glance(f"s{n}", workflow=draw(st.sampled_from("vw"))) for n in range(count)]
     tasks = []
     for number in range(draw(st.integers(0, 6)) if channels else 0):
-        reads = draw(st.lists(st.sampled_from([each.name for each in channels]), min_size=1, max_size=3, unique=True))
+        reads = draw(st.lists(st.sampled_from([each.name for each in channels]), min_size=1, max_size=6, unique=True))
         workflow = draw(st.sampled_from("vw"))
         writes = (f"t{number}",) if draw(st.booleans()) else (f"t{number}_a", f"t{number}_b")
         own = writes[:1] if draw(st.booleans()) else ()
@@ -90,6 +90,9 @@ def check(overview: Overview) -> Drawing:
         box = found.tasks[link.task]
         assert points[-1][0] == pytest.approx(box.x, abs=1)
         assert box.y < points[-1][1] < box.y + box.height
+    for name in found.tasks:
+        heights = sorted(link.label[1] for link in found.links if link.task == name)
+        assert all(below - above >= 13 for above, below in pairwise(heights)), "what is written at lines overlaps"
     return found
 
 

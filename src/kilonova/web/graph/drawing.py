@@ -36,7 +36,10 @@ _HOLDING = 172.0
 """Minimum width of a channel, so that its description fits."""
 
 _HIGH = 44.0
-"""Height of a box or a cylinder."""
+"""Height of a cylinder, and minimum height of a box."""
+
+_LINE = 14.0
+"""Pixels between the ends of lines to one task, so that what is written above one does not overlap the next."""
 
 _ARROW = 34.0
 """Pixels between a task and its outputs."""
@@ -116,13 +119,13 @@ def draw_graph(overview: Overview) -> Drawing:
     times = Counter(channel for channel, _ in written)
     writer = {channel: task for channel, task in written if times[channel] == 1 or channel not in channels}
     units: dict[str, Size] = {name: _size(name, _HOLDING) for name in channels if name not in writer}
-    units |= {_unit(task.name): _shared_steps(task, writer) for task in tasks.values()}
+    units |= {_unit(task.name): _with_outputs(task, writer) for task in tasks.values()}
     lines = {
         (task.name, each.channel): Line(
             _written_at(tasks[writer[each.channel]], each.channel, writer)
             if each.channel in writer
             else PortPosition(each.channel, _HIGH / 2),
-            PortPosition(_unit(task.name), _shared_steps(task, writer)[1] / 2 + _spread(index, len(task.reads))),
+            PortPosition(_unit(task.name), _with_outputs(task, writer)[1] / 2 + _spread(index, len(task.reads))),
         )
         for task in tasks.values()
         for index, each in enumerate(task.reads)
@@ -130,7 +133,7 @@ def draw_graph(overview: Overview) -> Drawing:
     }
     lines |= {
         (task, channel): Line(
-            PortPosition(_unit(task), _shared_steps(tasks[task], writer)[1] / 2), PortPosition(channel, _HIGH / 2)
+            PortPosition(_unit(task), _with_outputs(tasks[task], writer)[1] / 2), PortPosition(channel, _HIGH / 2)
         )
         for channel, task in written
         if channel not in writer
@@ -163,23 +166,41 @@ def _own(task: TaskSummary, writer: Mapping[str, str]) -> list[str]:
     return [channel for channel in task.writes if writer.get(channel) == task.name]
 
 
-def _shared_steps(task: TaskSummary, writer: Mapping[str, str]) -> Size:
+def _task_size(task: TaskSummary) -> Size:
+    """Return the size of a task, which is as high as the lines to it need."""
+    return _size(task.name)[0], max(_HIGH, _LINE * len(task.reads) + 2)
+
+
+def _with_outputs(task: TaskSummary, writer: Mapping[str, str]) -> Size:
     """Return the size of a task together with the channels that only it writes."""
+    width, height = _task_size(task)
     own = _own(task, writer)
     if not own:
-        return _size(task.name)
+        return width, height
     outputs = max(_size(channel, _HOLDING)[0] for channel in own)
-    return _size(task.name)[0] + _ARROW + outputs, len(own) * (_HIGH + _ROW) - _ROW
+    return width + _ARROW + outputs, max(height, _outputs_height(own))
+
+
+def _outputs_height(own: Sequence[str]) -> float:
+    """Return the height of channels below one another."""
+    return len(own) * (_HIGH + _ROW) - _ROW
+
+
+def _output_top(task: TaskSummary, channel: str, writer: Mapping[str, str]) -> float:
+    """Return how far below the top of a task, together with its outputs, one of them begins; they are in its middle."""
+    own = _own(task, writer)
+    above = (_with_outputs(task, writer)[1] - _outputs_height(own)) / 2
+    return above + own.index(channel) * (_HIGH + _ROW)
 
 
 def _written_at(task: TaskSummary, channel: str, writer: Mapping[str, str]) -> PortPosition:
     """Return the start of lines from a channel that only this task writes."""
-    return PortPosition(_unit(task.name), _own(task, writer).index(channel) * (_HIGH + _ROW) + _HIGH / 2)
+    return PortPosition(_unit(task.name), _output_top(task, channel, writer) + _HIGH / 2)
 
 
 def _spread(index: int, count: int) -> float:
     """Return the vertical offset, from the middle of a task, of one of `count` lines."""
-    return (index - (count - 1) / 2) * min(13.0, (_HIGH - 8) / count)
+    return (index - (count - 1) / 2) * _LINE
 
 
 def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, Frames]:
@@ -209,15 +230,15 @@ def _composed(
     writings = []
     for task in overview.tasks.values():
         unit = places.boxes[_unit(task.name)]
-        width = _size(task.name)[0]
-        box = tasks[task.name] = Rectangle(unit.x, unit.y + (unit.height - _HIGH) / 2, width, _HIGH)
+        width, height = _task_size(task)
+        box = tasks[task.name] = Rectangle(unit.x, unit.y + (unit.height - height) / 2, width, height)
         own = _own(task, writer)
         for channel in task.writes:
             if channel not in own:
                 curve = _curve(places.paths[lines[task.name, channel]])
                 writings.append(GraphWriting(task=task.name, channel=channel, path=curve, back=""))
                 continue
-            left, top = unit.x + width + _ARROW, unit.y + own.index(channel) * (_HIGH + _ROW)
+            left, top = unit.x + width + _ARROW, unit.y + _output_top(task, channel, writer)
             place = channels[channel] = Rectangle(left, top, unit.width - width - _ARROW, _HIGH)
             writings.append(_written(task, channel, box, place))
     links = []
