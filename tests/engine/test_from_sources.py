@@ -86,6 +86,7 @@ def priced(monkeypatch: pytest.MonkeyPatch, costs: dict[RefreshMethod, float]) -
         return costs.get(method, 9.0)
 
     monkeypatch.setattr(CostModel, "seconds", seconds)
+    monkeypatch.setattr(CostModel, "likely", seconds)
 
 
 def methods(project: Project) -> dict[str, str]:
@@ -96,7 +97,8 @@ def methods(project: Project) -> dict[str, str]:
 def test_views_equal_their_queries_whatever_is_chosen_when(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(SEED)
     project.apply(workflow())
-    monkeypatch.setattr(CostModel, "seconds", lambda *_: draw.random() ** 2)
+    for estimate in ("seconds", "likely"):
+        monkeypatch.setattr(CostModel, estimate, lambda *_: draw.random() ** 2)
     for turn in range(4):
         change(project, draw, 1.0 if turn == 0 else draw.choice([0.1, 0.5]))
         if draw.random() < 0.8:

@@ -13,8 +13,8 @@ recomputing is cheaper (Nova, Figure 5) results from the fit, and follows later 
 
 Uncertain estimates are lowered (a lower confidence bound, as in bandit algorithms), and the weight of runs decays with
 age: so a method that has not been used for long is tried again, and one slow run does not rule it out. The first run
-of a method is not representative: Spark compiles then, and the JVM is cold. Its overhead is expected to be several
-times larger, and where the overhead is most of its duration, it has little weight.
+of a method is not representative: Spark compiles then, and the JVM is cold. The overhead of a change is expected to be
+larger then, and where the overhead is most of its duration, the run has little weight.
 """
 
 from __future__ import annotations
@@ -53,10 +53,15 @@ _FADE = 0.92
 _COUNTED = 200
 """Maximum number of runs to fit; the weights of older ones are negligible."""
 
-_COLD = 3.0
+_COLD: dict[RefreshMethod, float] = {
+    RefreshMethod.INCREMENTAL: 2.0,
+    RefreshMethod.AFFECTED_GROUPS: 2.0,
+    RefreshMethod.FULL: 1.0,  # it compiles, but has no deltas to merge, and nothing to compare its result with
+    RefreshMethod.FROM_SOURCES: 1.0,
+}
 """Factor by which the overhead of a method's first run is larger."""
 
-_COLD_NOISE = 0.8
+_COLD_NOISE = 0.5
 """Standard deviation of the logarithm of that overhead."""
 
 _HOPE = 0.7
@@ -176,7 +181,7 @@ def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0, m
         return CostModel(factors, information, shape)
     rows = np.array([_row(item.method, item.input_size, shape) for _, item in runs])
     cold = np.array([age in firsts for age, _ in runs])
-    rows[cold, ::3] *= _COLD
+    rows[cold, ::3] *= [_COLD[method] for method in _WAYS]
     noise = np.hypot(_NOISE, np.where(cold, _COLD_NOISE * rows[:, ::3].sum(axis=1) / rows.sum(axis=1), 0.0))
     seconds = np.log([item.seconds for _, item in runs])
     weights = _FADE ** np.array([idle + age for age, _ in runs]) * noise**-2

@@ -334,9 +334,12 @@ def choose_from_sources(
     left = [part for part in view.parts if part.task.name not in running]
     if absent or any(new_input(replace(part, view=None), seen) is not None for part in left):
         return replace(choice, reason="what it materializes is not up to date") if view.detached else None
-    estimates = _estimates(view, input_size(view, seen, choice.method), (choice.method,))
-    seconds = estimates[choice.method]
     maintained, recomputed = _parts_estimates(view, seen)
+    size = input_size(view, seen, choice.method)
+    # Recomputing what it materializes, which was done at first, is a run like that, and the best estimate without one.
+    like = (CostSample(choice.method, size, recomputed),) if recomputed else ()
+    costs = fit((*view.samples, *like), shape_of(view.task), view.idle, machine)
+    seconds = costs.likely(choice.method, size)  # not the lower bound: trying it has the price of recomputing the rest
     if not view.detached and maintained <= _CLEARLY * seconds and _runs_of_changes(view) < _TRIALS:
         return None
     again = (recomputed - maintained) / _AHEAD
@@ -346,7 +349,7 @@ def choose_from_sources(
     if _may_return(view) and maintained + again <= _WORTH_TRYING * seconds:
         return None
     reason = f"estimated at {seconds:.1f} s, from what it materializes at {maintained:.1f} s"
-    return replace(choice, estimates=estimates, reason=reason)
+    return replace(choice, estimates={choice.method: seconds}, reason=reason)
 
 
 def _may_return(view: TaskState) -> bool:
