@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from kilonova.model.run import CostSample, InputSize, RefreshMethod
 from kilonova.schedule.costs import fit
+from kilonova.schedule.query_shape import QueryShape
 
 WAYS = (RefreshMethod.INCREMENTAL, RefreshMethod.FULL)
 Truth = Callable[[RefreshMethod, InputSize], float]
@@ -82,6 +84,44 @@ def test_a_first_time_that_compiles_is_not_the_last() -> None:
             taken = [CostSample(method, input_size, cold * seconds(method, input_size)), *taken]
             methods.append(method)
         assert methods.count(RefreshMethod.INCREMENTAL) >= 9, (name, methods)
+
+
+STAR = QueryShape(relations=6, scans=6, joins=5, stages=1)
+PAIR = QueryShape(relations=2, scans=2, joins=1, stages=1)
+FIRST_RUNS = [
+    pytest.param(STAR, 1.44, (1.29, 0.99, 0.66), id="q05"),
+    pytest.param(replace(STAR, relations=5), 1.15, (1.20, 0.90, 0.70), id="q07"),
+    pytest.param(PAIR, 0.73, (0.83, 0.61, 0.53), id="q12"),
+    pytest.param(replace(PAIR, stages=0), 0.52, (0.59, 0.39, 0.34), id="q14"),
+]
+"""Queries of TPC-H at scale 0.1: seconds of the first run, and of the first changes, of 2% of the bytes."""
+
+
+@pytest.mark.parametrize(("shape", "initial", "changes"), FIRST_RUNS)
+def test_the_first_changes_are_not_followed_by_a_full_refresh_that_takes_longer(
+    shape: QueryShape, initial: float, changes: tuple[float, ...]
+) -> None:
+    """It took 0.7 to 2.1 s, and was chosen by the third change while the first full refresh counted as slow."""
+    whole = 13_000_000
+    taken = [CostSample(RefreshMethod.FULL, InputSize(change=whole, whole=whole, moved=shape.relations), initial)]
+    for change in changes:
+        input_size = InputSize(change=300_000, whole=whole, moved=2)
+        costs = fit(taken, shape)
+        assert costs.seconds(RefreshMethod.INCREMENTAL, input_size) < 1.5 * costs.seconds(
+            RefreshMethod.FULL, input_size
+        )
+        if any(sample.method is RefreshMethod.INCREMENTAL for sample in taken):
+            assert min(WAYS, key=lambda way: costs.seconds(way, input_size)) is RefreshMethod.INCREMENTAL
+        taken.insert(0, CostSample(RefreshMethod.INCREMENTAL, input_size, change))
+
+
+def test_a_full_refresh_that_is_clearly_faster_is_chosen_after_one_change() -> None:
+    whole = 13_000_000
+    size = InputSize(change=whole // 2, whole=whole, moved=2)
+    first = CostSample(RefreshMethod.FULL, InputSize(change=whole, whole=whole, moved=2), 0.7)
+    slow = CostSample(RefreshMethod.INCREMENTAL, size, 6.0)
+    costs = fit([slow, first], PAIR)
+    assert min(WAYS, key=lambda way: costs.seconds(way, size)) is RefreshMethod.FULL
 
 
 def test_the_cross_over_is_followed_when_it_moves() -> None:
