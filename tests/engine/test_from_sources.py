@@ -212,6 +212,20 @@ def test_a_view_is_computed_from_its_sources_once_its_changes_were_measured(
         assert_equal_to_the_queries(project, ("large",))
 
 
+def test_computing_from_the_sources_is_expected_to_take_as_long_as_recomputing_all(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it was tried: its SQL alone makes little of how long its data take."""
+    project.apply(workflow("large"))
+    change(project, random.Random(SEED), 1.0)
+    project.run()
+    costs = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 0.9}
+    monkeypatch.setattr(CostModel, "seconds", lambda _, method, size: costs.get(method, 9.0))
+    for number in range(4):
+        run_on_changed_rows(project, number)
+        assert methods(project)["large"] == "incremental", number
+
+
 @pytest.mark.parametrize(("direct", "tried_after"), [(0.8, (4, 4)), (0.6, ())])
 def test_a_detached_view_returns_now_and_then_unless_that_is_clearly_dearer(
     project: Project, monkeypatch: pytest.MonkeyPatch, direct: float, tried_after: tuple[int, ...]
