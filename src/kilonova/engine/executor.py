@@ -79,13 +79,13 @@ from kilonova.schedule.due import (
     version_in_force,
     withheld_input,
 )
+from kilonova.schedule.from_sources import choose_from_sources
 from kilonova.schedule.planning import (
     PortInput,
     VariantChoice,
     advanced_cursors,
     check_rewritable,
     choose,
-    choose_from_sources,
     full_choice,
     full_refresh_choice,
     input_size,

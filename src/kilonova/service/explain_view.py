@@ -21,7 +21,8 @@ from kilonova.query.syntax import render_pretty
 from kilonova.query.view_tasks import change_of, delta_of, has_at_most_one_row, known_of, relation_of
 from kilonova.schedule.costs import fit
 from kilonova.schedule.due import PlannerInput, TaskState, due_reason
-from kilonova.schedule.planning import choose, choose_from_sources, input_size
+from kilonova.schedule.from_sources import choose_from_sources
+from kilonova.schedule.planning import choose, input_size
 from kilonova.schedule.query_shape import shape_of
 
 
