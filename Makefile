@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ALL_TESTS := -n 3 --dist worksteal -m "not slow"
 # Of the tests that take longer than a second, of which there are 1,200, each run takes others.
-LONG_SHARE ?= 0.25
+LONG_SHARE ?= 0.2
 PYTEST_OPTIONS ?= $(ALL_TESTS) --long-share $(LONG_SHARE)
 STAMP := .venv/.installed
 BROWSER := chromium fonts-inter fonts-noto-core
