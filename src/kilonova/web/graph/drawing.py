@@ -288,10 +288,14 @@ def _before_end(path: Path) -> float:
 
 
 def _ended(path: Path, end: Point) -> Path:
-    """Return a path with another end at the same box, whose last level part is moved to the height of that end."""
-    level = sum(1 for _ in takewhile(lambda point: abs(point[1] - path[-1][1]) <= _SAME, reversed(path)))
-    kept = len(path) - (1 if level == len(path) else level)
-    return (*path[:kept], *((x, end[1]) for x, _ in path[kept:]))
+    """Return a path with another end at the same box: it bends between the last two layers, where no boxes are."""
+    height, bend = path[-1][1], end[0] - _GAP
+    level = sum(1 for _ in takewhile(lambda point: abs(point[1] - height) <= _SAME, reversed(path)))
+    kept = [point for number, point in enumerate(path) if number < len(path) - level or point[0] < bend - _SAME]
+    if level == len(path) and not kept:
+        return (path[0], end)
+    moved = [(x, end[1]) for x, _ in path[len(kept) :]]
+    return (*kept, *([(bend, height)] if len(kept) > len(path) - level else []), *moved)
 
 
 def _left(box: Rectangle) -> Point:
