@@ -188,6 +188,13 @@ def test_a_detached_view_is_not_computed_from_what_is_out_of_date(
     assert_equal_to_the_queries(project, ("large",))
 
 
+def first_run(project: Project) -> None:
+    """Compute a view, and what it materializes, for the first time."""
+    project.apply(workflow("large"))
+    change(project, random.Random(SEED), 1.0)
+    project.run()
+
+
 def run_on_changed_rows(project: Project, number: int) -> None:
     """Run after all orders and items have changed."""
     rows = [(n, line, "x", 5 * (number % 2)) for n in range(12) for line in (1, 2, 3)]
@@ -200,10 +207,7 @@ def run_on_changed_rows(project: Project, number: int) -> None:
 def test_a_view_is_computed_from_its_sources_once_its_changes_were_measured(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = random.Random(SEED)
-    project.apply(workflow("large"))
-    change(project, draw, 1.0)
-    project.run()
+    first_run(project)
     dearer = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 0.7, RefreshMethod.FROM_SOURCES: 0.6}
     priced(monkeypatch, dearer)  # two relations, one after the other: 1.0 s
     for number, expected in enumerate(("incremental", "incremental", "from sources")):
@@ -216,9 +220,7 @@ def test_computing_from_the_sources_is_expected_to_take_as_long_as_recomputing_a
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until it was tried: its SQL alone makes little of how long its data take."""
-    project.apply(workflow("large"))
-    change(project, random.Random(SEED), 1.0)
-    project.run()
+    first_run(project)
     costs = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 0.9}
     monkeypatch.setattr(CostModel, "seconds", lambda _, method, size: costs.get(method, 9.0))
     for number in range(4):
@@ -230,10 +232,7 @@ def test_computing_from_the_sources_is_expected_to_take_as_long_as_recomputing_a
 def test_a_detached_view_returns_now_and_then_unless_that_is_clearly_dearer(
     project: Project, monkeypatch: pytest.MonkeyPatch, direct: float, tried_after: tuple[int, ...]
 ) -> None:
-    draw = random.Random(SEED)
-    project.apply(workflow("large"))
-    change(project, draw, 1.0)
-    project.run()
+    first_run(project)
     priced(
         monkeypatch,
         {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 0.7, RefreshMethod.FROM_SOURCES: direct},
@@ -248,9 +247,7 @@ def test_a_detached_view_returns_now_and_then_unless_that_is_clearly_dearer(
 def test_relations_whose_changes_come_to_nothing_make_what_reads_them_cheap(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.apply(workflow("large"))
-    change(project, random.Random(SEED), 1.0)
-    project.run()
+    first_run(project)
     priced(monkeypatch, {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FROM_SOURCES: 0.8})
     for number in range(4):  # the view does not read the part
         rows = [(n, 1, f"part {number}", 7) for n in range(12)]
